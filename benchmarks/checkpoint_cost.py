@@ -81,7 +81,7 @@ def nothing() -> Iterator[dict[str, float]]:
 def parts() -> Iterator[dict[str, float]]:
     """Seconds inside fsync, the state of hooks, and the manifest, which has its part of fsync in it."""
     from grpo_plus.checkpoints import manifest
-    from grpo_plus.training import state
+    from grpo_plus.training.resume import state
 
     found: dict[str, float] = {}
 

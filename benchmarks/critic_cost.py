@@ -89,17 +89,20 @@ def make_trainer(options: argparse.Namespace, way: str) -> Any:
 def one_update(trainer: Any, batch: dict[str, torch.Tensor]) -> None:
     """An update of the policy, and all that a critic adds to it."""
     batch = dict(batch)
-    if trainer.critic is None:
+    if trainer.pipeline.critic is None:
         update(trainer, batch)
         return
+    from grpo_plus.training.hooks import Completions, ScoredBatch
+
     trainer.model.train()
-    trainer.critic.batch(batch)
+    scored = ScoredBatch(Completions([], [], [], []), torch.zeros(0, 0), output=batch)
+    batch = dict(trainer.pipeline.critic.add_values(scored).output)
     batch["critic_returns"] = torch.ones_like(batch["critic_values"])
     batch["advantages"] = batch["advantages"][:, None].expand_as(batch["critic_values"]).clone()
     steps = len(batch["advantages"]) // trainer.args.per_device_train_batch_size
     micro = [{name: _part(value, at, steps) for name, value in batch.items()} for at in range(steps)]
     update(trainer, {name: value for name, value in batch.items() if not name.startswith("critic_")})
-    trainer.critic._learn(micro)  # noqa: SLF001 - what a training loop has it do after the step
+    trainer.pipeline.critic._learn(micro)  # noqa: SLF001 - what a training loop has it do after the step
 
 
 def _part(value: torch.Tensor, at: int, steps: int) -> torch.Tensor:

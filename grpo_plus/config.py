@@ -5,15 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from grpo_plus import _trl
+from grpo_plus.trl.fields import allow_single_generation, drop_backend_without_launcher, resolve_renamed_fields
+from grpo_plus.trl.versions import check_version
 
-_trl.check_version()
+check_version()
 
 from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
-from grpo_plus.critic.options import CriticOptions  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
+from grpo_plus.recipe.critic_options import CriticOptions  # noqa: E402 - same
 from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
 from grpo_plus.recipe.forms import HEADS, dotted_flags, moved  # noqa: E402 - same
 from grpo_plus.recipe.host import host_problems, unseen_best_problems  # noqa: E402 - same
@@ -21,6 +22,7 @@ from grpo_plus.recipe.launch import config_folder, planned_processes, process_co
 from grpo_plus.recipe.parts import DEAD_GROUPS, READ, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
+from grpo_plus.recipe.reward_model_options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.recipe.settings import (  # noqa: E402 - same
     DiagnosisOptions,
     EngineOptions,
@@ -28,7 +30,6 @@ from grpo_plus.recipe.settings import (  # noqa: E402 - same
     RolloutOptions,
     keys_of,
 )
-from grpo_plus.reward_model.options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.redaction import redact  # noqa: E402 - same
@@ -69,7 +70,7 @@ class GRPOPlusConfig(GRPOConfig):
         environment: the environment that each completion plays with, in the same form; or a mapping of the values of
             the column ``environment`` to such.
         reward_model: a reward model that trains along on pairs which the other rewards order: a mapping of the options
-            of `grpo_plus.reward_model.options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
+            of `grpo_plus.recipe.reward_model_options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
         selection: how often each prompt is drawn, as `NAME` or `{name: NAME, keyword: value}`; None leaves TRL's
             sampler, which draws all alike.
         dead_groups: what becomes of groups without contrast, from which the estimator learns nothing: ``keep`` trains
@@ -237,7 +238,7 @@ class GRPOPlusConfig(GRPOConfig):
         for name, value in judged.instead.items():
             setattr(self, name, value)
         given = {name: getattr(self, name, None) for name in fields}
-        differing, renamed = _trl.under_new_names(given, {name: spec.default for name, spec in fields.items()})
+        differing, renamed = resolve_renamed_fields(given, {name: spec.default for name, spec in fields.items()})
         for name, value in renamed.items():
             setattr(self, name, value)
         return {**judged.problems, **differing}
@@ -246,7 +247,7 @@ class GRPOPlusConfig(GRPOConfig):
         """Have TRL and transformers check and complete the config with these values in the place of its own."""
         self.__dict__.clear()
         self.__dict__.update(values)
-        with _trl.single_generation(self), _trl.no_group(self):
+        with allow_single_generation(self), drop_backend_without_launcher(self):
             super().__post_init__()
 
     @property

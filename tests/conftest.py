@@ -124,7 +124,7 @@ def pytest_runtest_setup(item):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """End forks that come back here; forget the secrets of generated examples, any text of the sources: "an integer"."""
-    before, process = set(texts._known), os.getpid()
+    before, process = set(texts._secrets), os.getpid()
     try:
         return (yield)
     finally:
@@ -132,7 +132,7 @@ def pytest_runtest_call(item):
             os.write(2, traceback.format_exc().encode())
             os._exit(70)
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
-            texts._known.intersection_update(before)
+            texts._secrets.intersection_update(before)
 
 
 def pytest_runtest_teardown():

@@ -134,11 +134,11 @@ def planned(size: str, critic: str, rows: int, micro: int, length: int) -> float
     """Bytes that the card must have, by the planner."""
     from transformers import Qwen3Config
 
-    from grpo_plus.memory.estimate import Head, Settings, estimate
+    from grpo_plus.memory.estimate import HeadSettings, Settings, estimate
     from grpo_plus.memory.shape import shape_of
 
     config = Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **SIZES[size])
-    heads = () if critic == "none" else (Head("critic", critic),)
+    heads = () if critic == "none" else (HeadSettings("critic", critic),)
     # One completion a prompt reads as many prompts as there are rows; to compare critics alone, all are given 4.
     settings = Settings(micro_batch=micro, rollout_rows=rows, completion_length=length, prompts=4, heads=heads)
     return estimate(shape_of(config, size), settings).peak

@@ -83,12 +83,12 @@ def _won(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> float:
 
     trainer.model.eval()
     sampler = Sampler(trainer.model, trainer.processing_class, Drawing(max_completion_length=MOST))
-    turns = TurnSampler(sampler, trainer, trainer.calling)
+    turns = TurnSampler(sampler, trainer, trainer.pipeline.tools)
     games = [dict(row) for row in rows]
-    with turns.lent():
+    with turns.borrowed():
         drawn = draw(sampler, games, [], pairs=pairs_of(range(len(games)), 2, []), seed=0, batch=64, turns=turns)
         scores = [sample.verdicts[REWARD]["score"] for batch in drawn for sample in batch]
-    trainer.calling.close()
+    trainer.pipeline.tools.close()
     return sum(scores) / len(scores)
 
 

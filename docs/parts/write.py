@@ -76,7 +76,7 @@ def _rules() -> Iterator[str]:
     yield from ("| part | | field or part | why |", "|---|---|---|---|")
     for part in (*PARTS, OF_PIECES):
         for rule in part.rules:
-            cells = (part.who, rule.relation, rule.what, rule.why)
+            cells = (part.who, rule.relation, rule.target, rule.why)
             yield (
                 "| "
                 + " | ".join(_text(_FILLED.sub("…", cell).replace("{{", "{").replace("}}", "}")) for cell in cells)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import takes_first
-from grpo_verifiers.rules import Rule
+from grpo_verifiers.rules import PartRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,7 +66,7 @@ class Estimator:
     reads_steps: bool = False
     reads_states: bool = False
     each_reward: bool = False
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PartRule, ...] = ()
     check_size: Callable[[Mapping[str, Any], int], str | None] | None = None
     check: Callable[[Mapping[str, Any]], list[str]] | None = None
 

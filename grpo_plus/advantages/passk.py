@@ -28,7 +28,7 @@ from grpo_plus.advantages.table import RewardTable
 from grpo_verifiers.options import Range
 
 K = 4
-_ATTEMPTS = Range(1, told="a finite number of at least 1, and an integer")
+_ATTEMPTS = Range(1, text="a finite number of at least 1, and an integer")
 
 
 def passk(table: RewardTable, *, k: Annotated[int, _ATTEMPTS] = K) -> Tensor:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from grpo_plus.advantages.estimator import Estimator, Scope
-from grpo_verifiers.registry import Registry, beside, source_of
-from grpo_verifiers.rules import Rule
+from grpo_verifiers.registry import Registry, part_of_function, source_of
+from grpo_verifiers.rules import PartRule
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ _BUILTINS = (
 
 def _adopt(name: str, value: Any) -> Estimator:
     """The object of a reference or entry point as an estimator."""
-    return value if isinstance(value, Estimator) else beside(value, Estimator) or Estimator(name, value)
+    return value if isinstance(value, Estimator) else part_of_function(value, Estimator) or Estimator(name, value)
 
 
 advantages: Registry[Estimator] = Registry(
@@ -54,7 +54,7 @@ def register_advantage(
     scope: Scope = "group",
     reads_values: bool = False,
     reads_states: bool = False,
-    rules: Sequence[Rule] = (),
+    rules: Sequence[PartRule] = (),
 ) -> Callable[[F], F]:
     """Register an advantage estimator; the function itself stays as it is.
 
@@ -123,4 +123,4 @@ def get_advantage(name: str, base: Path | None = None) -> Estimator:
 
 def estimator_of(part: "str | Estimator | Callable[..., Any]") -> Estimator:
     """The estimator that is meant by a name, by an estimator itself, or by a function."""
-    return part if isinstance(part, Estimator) else advantages.meant(part)
+    return part if isinstance(part, Estimator) else advantages.resolve(part)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_verifiers.errors.messages import size_text
+
 UNSAVED = 74
 """Exit code of a run that trained, and whose last checkpoint or model could not be written: EX_IOERR of sysexits.h."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -100,12 +102,3 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None and seen < 10:
         yield error
         error, seen = error.__cause__ or error.__context__, seen + 1
-
-
-def size_text(count: float) -> str:
-    """A number of bytes, as people read it."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError

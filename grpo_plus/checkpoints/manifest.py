@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from grpo_verifiers.files import open_to_read, read_text, write_whole
+from grpo_verifiers.files import open_to_read, read_text, write_atomic
 
 FILE = "grpo_plus_manifest.json"
 VERSION = 1
@@ -67,7 +67,7 @@ def write(
     listed = {name: {"bytes": found[name].size, "sha256": found[name].sha256} for name in sorted(found)}
     now = round(max(time.time(), after + 1e-5), 6)  # no more digits than a float tells apart
     content = {"version": VERSION, "step": step, "time": now, "files": listed}
-    write_whole(folder / name, json.dumps(content | {"sha256": _seal(content)}, indent=1), sync=True)
+    write_atomic(folder / name, json.dumps(content | {"sha256": _seal(content)}, indent=1), sync=True)
     _sync_folder(folder)
     _sync_folder(folder.absolute().parent)
 

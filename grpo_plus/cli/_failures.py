@@ -50,7 +50,7 @@ def final_save_problem(
     trainer: "GRPOPlusTrainer", model: FailedWrite | None, command: str, *, stopped: bool
 ) -> str | None:
     """Return the message for a failed write of ``model`` or a checkpoint, or None; ``command`` resumes the run."""
-    folder, at, checkpoint = Path(trainer.args.output_dir), trainer.state, trainer.saving.failed
+    folder, at, checkpoint = Path(trainer.args.output_dir), trainer.state, trainer.pipeline.saving.failed
     if model is not None:
         message = f"trained to step {at.global_step}, but the model could not be written to {folder}: {model}"
         return f"{message}. {_resume_hint(folder, model, command)}"

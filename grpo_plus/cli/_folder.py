@@ -17,6 +17,7 @@ from grpo_plus.checkpoints import final_model
 from grpo_plus.checkpoints.choice import NEWEST, CheckpointError, given, newest
 from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_whole, read_json, remove, weights_only
 from grpo_plus.cli import UserError
+from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import open_own, read_text
 
 LOCK = "_grpo_plus.lock"
@@ -109,7 +110,7 @@ def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command
     on = f"\n  resume {last.name}: {command} --resume_from_checkpoint last" if (last := choice.checkpoint) else ""
     torn = "" if last else f" None is complete: {'; '.join(choice.passed_over)}."
     raise UserError(
-        f"output_dir {folder} holds {len(old)} checkpoint{'s' * (len(old) > 1)} of an earlier run.{torn} Either:{on}\n"
+        f"output_dir {folder} holds {counted(len(old), 'checkpoint')} of an earlier run.{torn} Either:{on}\n"
         f"  start anew elsewhere:  {elsewhere} --output_dir {folder}-2\n"
         f"  start anew here:       {command} --overwrite_output_dir   (removes {_names(old)})"
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import NO_MODEL, check_rows, import_function, load_rows, pick_split
 from grpo_plus.cli._prompts import check_columns
-from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.errors.messages import cut, unknown
 from grpo_verifiers.files import restore_folder
 from grpo_verifiers.registry import is_reference
 
@@ -182,7 +182,7 @@ def _check_scores(name: str, scores: Any, count: int | None) -> Any:
     ):
         return scores  # a tensor or an array
     else:
-        shown = repr(scores) if len(repr(scores)) <= 200 else f"{repr(scores)[:200]}…"
+        shown = cut(repr(scores), 200)
     raise UserError(
         f"reward_funcs: {name!r} returned {shown}, expected a list of {count} numbers, one a completion (None: the "
         "reward does not apply)."

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import grpo_plus
-from grpo_plus import _trl
 from grpo_plus.cli._static_fields import StaticField, static_fields
 from grpo_plus.recipe.forms import HEADS
+from grpo_plus.trl.fields import CONFIG_SOURCES, SCRIPT_SOURCES
+from grpo_plus.trl.versions import source_file
 
 OURS = (("config.py", "GRPOPlusConfig"), ("cli/_arguments.py", "PlusScriptArguments"))
 
@@ -146,8 +147,8 @@ def own_options() -> dict[str, StaticField]:
 def host_options() -> dict[str, StaticField]:
     """Return the options of TRL and transformers; a subclass overrides its base."""
     fields: dict[str, StaticField] = {}
-    for package, path, owner in (*_trl.CONFIG_SOURCES, *_trl.SCRIPT_SOURCES):
-        fields |= static_fields(_trl.source_file(package, path), owner)
+    for package, path, owner in (*CONFIG_SOURCES, *SCRIPT_SOURCES):
+        fields |= static_fields(source_file(package, path), owner)
     return fields
 
 

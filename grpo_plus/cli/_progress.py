@@ -11,10 +11,10 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]  # comes with transfo
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from grpo_plus.training.step_metrics import PARTS, metric
+from grpo_plus.training.observers.step_metrics import PARTS, metric
 
 if TYPE_CHECKING:
-    from grpo_plus._trl import Host
+    from grpo_plus.trl.host import Host
 
 
 class _Bar(ProgressCallback):

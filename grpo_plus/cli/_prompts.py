@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypedDict
 
 from grpo_plus.cli import UserError
 from grpo_plus.recipe.options import checked_mapping
-from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.errors.messages import unknown, without_middle
 from grpo_verifiers.options import Matches
 
 _Text = Annotated[str, Matches(r"(?s).*\S.*", "a string")]
@@ -163,6 +163,4 @@ def sample(prompt: Any, tokenizer: Any, keywords: Mapping[str, Any] | None = Non
     text = prompt
     if not isinstance(prompt, str):
         text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **(keywords or {}))
-    if len(text) > limit:
-        text = f"{text[: limit // 2]}\n[… {len(text) - limit} characters …]\n{text[-limit // 2 :]}"
-    return "\n".join(f"  {line}" for line in str(text).splitlines())
+    return "\n".join(f"  {line}" for line in without_middle(text, limit).splitlines())

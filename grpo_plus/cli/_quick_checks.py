@@ -8,13 +8,13 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from grpo_plus import _trl
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import READERS, local_data, local_model
 from grpo_plus.cli._help import host_options, own_options
 from grpo_plus.cli._parser import by_option, repeated
 from grpo_plus.recipe.forms import KeywordAction, moved
 from grpo_plus.recipe.options import read_yaml
+from grpo_plus.trl.versions import source_file
 from grpo_verifiers.errors.messages import nearest
 
 LAUNCHED = "GRPO_PLUS_LAUNCHED"
@@ -120,7 +120,7 @@ def check_options(words: Sequence[str], own: Collection[str]) -> None:
 @lru_cache
 def launch_options() -> frozenset[str]:
     """Return the options of ``accelerate launch``, read from its source; empty if accelerate is not installed."""
-    path = _trl.source_file(*_LAUNCHER)
+    path = source_file(*_LAUNCHER)
     if not path.is_file():
         return frozenset()
     calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.cli import UserError
+from grpo_verifiers.errors.messages import cut
 from grpo_verifiers.redaction import HIDDEN
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
@@ -83,4 +84,4 @@ def _shown(values: Mapping[str, Any]) -> str:
     text = ", ".join(
         f"{name}: {value!r}" if isinstance(value, str) else f"{name}: {value}" for name, value in values.items()
     )
-    return "{" + (text if len(text) <= 200 else f"{text[:200]}…") + "}"
+    return "{" + cut(text, 200) + "}"

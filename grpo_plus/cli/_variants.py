@@ -11,7 +11,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._parent import end_with_parent
 from grpo_plus.sweep.check import VariantCheck
 from grpo_verifiers.errors.frames import exits_caught, plugin_traceback
-from grpo_verifiers.files import read_text, write_whole
+from grpo_verifiers.files import read_text, write_atomic
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -50,4 +50,4 @@ if __name__ == "__main__":
     end_with_parent()
     with exits_caught():
         ask, answer = map(Path, sys.argv[1:])
-        write_whole(answer, json.dumps(asdict(check_variants(json.loads(read_text(ask))))))
+        write_atomic(answer, json.dumps(asdict(check_variants(json.loads(read_text(ask))))))

@@ -12,12 +12,13 @@ from typing import IO, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.record.files import plain
-from grpo_verifiers.errors.messages import readable, unknown
+from grpo_verifiers.errors.messages import readable, unknown, without_middle
 from grpo_verifiers.exec.printed import has_reason
 from grpo_verifiers.files import open_own
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 
+GAP = "[… {} characters …]"
 GOLD_CHARACTERS = 8000
 """Stored characters of a gold answer; tests of programs may be megabytes."""
 SHOWN = 1200
@@ -116,7 +117,10 @@ def line_of(row: int, label: str, verdict: Verdict, completion: Any, gold: Mappi
         "status": verdict.status.value,
         "detail": redact_text(readable(verdict.detail, MAX_DETAIL)),
         "completion": redact(plain(completion)),
-        "gold": {name: _cut(gold, GOLD_CHARACTERS) if isinstance(gold, str) else gold for name, gold in golds.items()},
+        "gold": {
+            name: without_middle(gold, GOLD_CHARACTERS, GAP) if isinstance(gold, str) else gold
+            for name, gold in golds.items()
+        },
     }
 
 
@@ -140,17 +144,10 @@ def shown_row(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _text(name: str, value: Any) -> list[str]:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    lines = _cut(text, SHOWN).splitlines()
+    lines = without_middle(text, SHOWN, GAP).splitlines()
     if len(lines) < 2:
         return [f"  {name}: {text if lines else repr(text)}"] if len(text) <= SHOWN else [f"  {name}: {lines[0]}"]
     return [f"  {name}:", *(f"    {line}" for line in lines)]
-
-
-def _cut(text: str, most: int) -> str:
-    """Cut the middle out of a long text: the answer is at the end."""
-    if len(text) <= most:
-        return text
-    return f"{text[: most // 2]}[… {len(text) - most} characters …]{text[-(most // 2) :]}"
 
 
 def read_statuses(texts: Sequence[str], labels: Sequence[str]) -> list[str]:

@@ -14,7 +14,6 @@ from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.training.hooks import Hook
     from grpo_plus.warm_start.make import Start
 
 RECORD = "_warm_start.json"
@@ -28,12 +27,12 @@ class InitialModel:
 
     Attributes:
         model: its name or folder.
-        hooks: the hook that loads a warm-started adapter, if any.
+        adapter: folder of a warm-started adapter to load into that of the trainer.
         fact: a few words for the model card.
     """
 
     model: str
-    hooks: tuple["Hook", ...] = ()
+    adapter: Path | None = None
     fact: str | None = None
 
 
@@ -50,15 +49,15 @@ def begin(  # noqa: PLR0917
 
     ``sets`` are the rows of the run with prompts, by config field. A ``resumed`` run keeps its own warm start.
     """
-    from grpo_plus import _trl
     from grpo_plus.checkpoints.folder import read_json
+    from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_plus.warm_start.make import headline
     from grpo_plus.warm_start.store import FILE
 
     args, enabled = parsed.training, parsed.warm_start is not None
     record = Path(args.output_dir) / RECORD
     if resumed is not None:
-        start_info = _trl.from_main(lambda: _earlier(resumed))
+        start_info = broadcast_from_main(lambda: _earlier(resumed))
         if start_info is None:
             if enabled:
                 show(f"warm start: the run of {resumed} had none, and a resumed run makes none: it has no effect.")
@@ -68,11 +67,11 @@ def begin(  # noqa: PLR0917
         folder, adapter = _make(parsed, start, tokenizer, splits, sets, show)
         start_info = {"folder": str(folder.resolve()), "adapter": adapter}
     else:
-        _trl.from_main(lambda: record.unlink(missing_ok=True))
+        broadcast_from_main(lambda: record.unlink(missing_ok=True))
         return InitialModel(start.model)
-    _trl.from_main(lambda: _write(record, start_info))
+    broadcast_from_main(lambda: _write(record, start_info))
     folder = Path(start_info["folder"])
-    fact = f"supervised, {_trl.from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
+    fact = f"supervised, {broadcast_from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
     if not start_info["adapter"]:
         return InitialModel(str(folder), fact=fact)
     if start.adapter is None:
@@ -80,9 +79,7 @@ def begin(  # noqa: PLR0917
             f"warm_start: the run of {resumed} trained an adapter from the beginning, which is in {folder}, and this "
             "config trains none: put use_peft and the options of LoRA back."
         )
-    from grpo_plus.training.reference import WarmAdapter
-
-    return InitialModel(start.model, (WarmAdapter(folder),), fact)
+    return InitialModel(start.model, folder, fact)
 
 
 def _earlier(checkpoint: Path) -> dict[str, Any] | None:
@@ -108,10 +105,10 @@ def _earlier(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, start_info: Mapping[str, Any]) -> None:
-    from grpo_verifiers.files import write_whole
+    from grpo_verifiers.files import write_atomic
 
     with suppress(OSError):  # a full disk must not end the run
-        write_whole(path, json.dumps(start_info))
+        write_atomic(path, json.dumps(start_info))
 
 
 def _make(  # noqa: PLR0917
@@ -171,7 +168,7 @@ def _make(  # noqa: PLR0917
 
 def _chats(args: Any, tokenizer: Any) -> Any:
     """Return the writer of chats with tools; None if the run has none."""
-    from grpo_plus.training.markers import markers_of
+    from grpo_plus.training.rollout.markers import markers_of
     from grpo_plus.warm_start.turns import ToolChats
 
     if not (args.recipe.tools or args.recipe.environments):

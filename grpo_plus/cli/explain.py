@@ -140,7 +140,7 @@ def _number_lines(
 ) -> list[str]:
     """Return the advantages of the sample, computed as in a trainer."""
     from grpo_plus.advantages import compute_advantages
-    from grpo_plus.training.reward_table import per_completion
+    from grpo_plus.training.batch.reward_table import per_completion
 
     lines: list[str] = []
     rows: dict[str, Sequence[float]] = {}
@@ -308,14 +308,14 @@ def _sync(parsed: "Parsed") -> str:
     """
     import torch
 
-    from grpo_plus.qlora.defaults import bits_asked, stored_bits
-    from grpo_plus.sampling.vllm_sync import Means, choose, sync_problems
+    from grpo_plus.qlora.defaults import bits_of_options, stored_bits
+    from grpo_plus.sampling.vllm_sync import SyncConditions, choose, sync_problems
 
     config, model = parsed.training, parsed.model
     if not config.use_vllm or config.vllm_mode != "server":
         return ""
-    quantised = bool(bits_asked(vars(model)) or stored_bits(vars(model)))
-    means = Means(
+    quantised = bool(bits_of_options(vars(model)) or stored_bits(vars(model)))
+    means = SyncConditions(
         quantised=quantised,
         adapters=bool(model.use_peft) or quantised,
         accelerator=not config.use_cpu and torch.accelerator.is_available(),

@@ -9,7 +9,7 @@ import grpo_plus
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import CommandParser
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.files import write_whole
+from grpo_verifiers.files import write_atomic
 
 PROG = "grpo-plus init"
 PREFIX = "paper:"
@@ -162,7 +162,7 @@ def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> li
     for path, text in texts.items():
         try:
             if path not in same:
-                write_whole(path, text)
+                write_atomic(path, text)
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error}.") from error
         lines.append(f"{path} is there already" if path in same else f"wrote {path}")

@@ -13,7 +13,7 @@ from grpo_plus.cli._quick_checks import check_early, on_cpu
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.memory.estimate import Estimate, Settings
+    from grpo_plus.memory.estimate import MemoryEstimate, Settings
     from grpo_plus.memory.fit import Fit
     from grpo_plus.memory.shape import ModelShape
 
@@ -94,12 +94,12 @@ def storage_of(parsed: "Parsed", path: str, config: Any) -> tuple[int | None, bo
     """Return the bits (4 or 8) of a quantised base, requested or stored, and True if its scales are quantised too."""
     from trl import get_quantization_config
 
-    from grpo_plus.qlora.defaults import bits_asked, stored_bits
+    from grpo_plus.qlora.defaults import bits_of_options, stored_bits
     from grpo_plus.qlora.model import quantises_twice
 
     values = {**vars(parsed.model), "model_name_or_path": path, "trust_remote_code": parsed.trusts_code}
     quantisation = get_quantization_config(parsed.model) or getattr(config, "quantization_config", None)
-    return bits_asked(values) or stored_bits(values), quantises_twice(quantisation)
+    return bits_of_options(values) or stored_bits(values), quantises_twice(quantisation)
 
 
 def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]":
@@ -110,7 +110,7 @@ def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]"
     from grpo_plus.memory.shape import read_model_config, shape_of
     from grpo_plus.qlora.checks import Request, storage_problems
     from grpo_plus.qlora.model import method_of
-    from grpo_plus.training.advice import planned
+    from grpo_plus.training.update.advice import planned
     from grpo_verifiers.errors import raise_all
 
     model, recipe = parsed.model, parsed.training.recipe
@@ -124,7 +124,7 @@ def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]"
                 read_model_config(part.model, trust_remote_code=parsed.trusts_code)
         bits, double = storage_of(parsed, path, config)
         shape = shape_of(config, path)
-        raise_all(storage_problems(Request(path, None, method_of(config), asked=bits is not None)))
+        raise_all(storage_problems(Request(path, None, method_of(config), requested=bits is not None)))
     except ValueError as error:
         raise UserError(str(error)) from error
     settings = planned(parsed.training, get_peft_config(model), bits=bits, double=double)
@@ -152,7 +152,7 @@ def _notes(parsed: "Parsed", prompt_length: int) -> Iterator[str]:
         yield f"not counted: {', '.join(name for name, here in left_out.items() if here)}"
 
 
-def _table(shape: "ModelShape", settings: "Settings", usage: "Estimate") -> str:
+def _table(shape: "ModelShape", settings: "Settings", usage: "MemoryEstimate") -> str:
     from grpo_plus.memory.estimate import GIB, estimate
 
     total = shape.linear_weights + shape.other_weights

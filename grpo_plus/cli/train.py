@@ -56,11 +56,11 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     import transformers
     from packaging.version import Version
 
-    from grpo_plus import _trl
     from grpo_plus.cli._download_notice import download_lines
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
     from grpo_plus.cli._notes import adapter_notes
     from grpo_plus.cli._quick_checks import quiet_bars
+    from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, script = parsed.training, parsed.script
@@ -74,7 +74,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     if script.torch_threads is not None:
         torch.set_num_threads(script.torch_threads)
     with claimed(folder):
-        start = _trl.from_main(lambda: start_of(args, parsed.folder))
+        start = broadcast_from_main(lambda: start_of(args, parsed.folder))
         _print(*start.messages)
         if start.done:
             return 0
@@ -99,7 +99,6 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
 
 def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", arguments: Sequence[str]) -> int:
     """Train, save, and print the output files, or how to resume an interrupted run."""
-    from grpo_plus import _trl
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
@@ -108,18 +107,19 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
-    from grpo_plus.training.drift import DriftError
-    from grpo_plus.training.interrupt import EvaluationLeft, Interruption
-    from grpo_plus.training.state import StateError
+    from grpo_plus.training.observers.interrupt import EvaluationLeft, Interruption
+    from grpo_plus.training.resume.state import StateError
+    from grpo_plus.training.rollout.vllm_drift import DriftError
+    from grpo_plus.trl.checkpoint import save_checkpoint_now
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
     again = f"{plain_command(arguments)} --resume_from_checkpoint last"
     ProgressLines.instead_of_logs(trainer)
-    end_record = None if trainer.recorder is None else partial(trainer.recorder.end, "interrupted")
+    end_record = None if trainer.pipeline.recorder is None else partial(trainer.pipeline.recorder.end, "interrupted")
     interruption = Interruption(stopped=end_record, leads=_is_main())
     trainer.add_callback(interruption)
-    trainer.diagnosing.says_at_end = False
+    trainer.pipeline.diagnosis.says_at_end = False
     try:
         if trainer.measure:
             trainer.measure.before(_print, resumes=choice.checkpoint is not None)
@@ -127,17 +127,19 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
             try:
                 trainer.train(resume_from_checkpoint=choice, allow_changes=parsed.script.allow_changes)
                 stopped = interruption.stopped and trainer.state.global_step < trainer.state.max_steps
-                stopped = stopped or trainer.diagnosing.stopped_by is not None
+                stopped = stopped or trainer.pipeline.diagnosis.stopped_by is not None
             except EvaluationLeft:
-                _trl.save_checkpoint(trainer)
+                save_checkpoint_now(trainer)
                 stopped = True
-            model = None if stopped else trainer.saving.save_model(folder)
+            model = None if stopped else trainer.pipeline.saving.save_model(folder)
             if not stopped:
                 if trainer.measure:
                     trainer.measure.take("after")
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
-                    if trainer.recorder is not None:
-                        trainer.recorder.write_report(last=True)  # the first one has no accuracy after training
+                    if trainer.pipeline.recorder is not None:
+                        trainer.pipeline.recorder.write_report(
+                            last=True
+                        )  # the first one has no accuracy after training
                 if model is None:
                     trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
     except (
@@ -165,7 +167,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         _warn(message)
         return UNSAVED
     if stopped:
-        finding = None if interruption.stopped else trainer.diagnosing.stopped_by
+        finding = None if interruption.stopped else trainer.pipeline.diagnosis.stopped_by
         why = "" if finding is None else f" by stop_on {finding.name}"
         steps = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
         _print(*_findings(trainer), f"Stopped after {steps}{why}. Resume with:\n  {again}")
@@ -198,7 +200,7 @@ def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[s
     """Return the closing lines of a run: accuracy, files, and next steps."""
     folder = Path(parsed.training.output_dir)
     report = folder / "report.html"
-    steps = [] if trainer.diagnosing.severe else parsed.script.next_steps or []
+    steps = [] if trainer.pipeline.diagnosis.severe else parsed.script.next_steps or []
     return [
         *(trainer.measure.summary() if trainer.measure else []),
         f"The model is in {parsed.training.output_dir}.",
@@ -209,10 +211,10 @@ def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[s
 
 
 def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
-    lines = trainer.diagnosing.lines_at_end()
+    lines = trainer.pipeline.diagnosis.lines_at_end()
     if not lines:
         return []
-    outcome = trainer.diagnosing.outcome
+    outcome = trainer.pipeline.diagnosis.outcome
     title = f"This run is done, but: {outcome}." if outcome else "Problems at the end of the run:"
     return [title, *(f"  {line}" for line in lines)]
 
@@ -276,6 +278,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from grpo_plus.cli._warm_start import begin
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
+    from grpo_plus.training.update.reference import load_adapter
     from grpo_plus.warm_start.make import Start, computing_of
     from grpo_verifiers.errors import ConfigError, VerifierError
 
@@ -312,7 +315,6 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
             eval_dataset=sets.get("dataset_test_split"),
             quantization_config=quantisation,
             peft_config=adapter,
-            hooks=initial.hooks,
         )
     except hub_errors() as error:
         raise UserError(trainer_failure(path, args, error)) from error
@@ -326,6 +328,8 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
             raise
         text = f"model_init_kwargs has {strange[0]}: {args.model_init_kwargs[strange[0]]!r}"
         raise UserError(f"{text}, which the model {path!r} does not take: remove it.") from error
+    if initial.adapter is not None:
+        load_adapter(trainer, initial.adapter)
     facts = {
         "Base model": model.model_name_or_path,
         "Dataset": script.dataset_name or "a mixture",

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from grpo_plus.diagnosis.curves import Curves, is_number
 from grpo_plus.diagnosis.finding import Finding, rule
-from grpo_plus.diagnosis.trend import student
+from grpo_verifiers.stats import student_quantile
 
 ALPHA = 0.05
 FIRST_LOOK = 6
@@ -174,10 +174,10 @@ class _Pair:
         within = sum(self._within(part, x, y) for part in parts)
         between = self._between(x, y) * sum(1 / len(part) for part in parts)
         few = (len(self._all) - 1) * 2 / 3  # degrees of freedom of squared successive differences
-        reach = student(confidence, few) * math.sqrt(between)
+        reach = student_quantile(confidence, max(2.0, few)) * math.sqrt(between)
         if within > 0:
             many = sum(check.count for part in parts for check in part) - 2.0
-            by_prompts = student(confidence, many) * math.sqrt(max(within, between))
+            by_prompts = student_quantile(confidence, max(2.0, many)) * math.sqrt(max(within, between))
             reach = min(reach, by_prompts) if len(self._all) >= LEAST_ALONE else by_prompts
         return self.change(x, y) - reach
 

@@ -1,4 +1,4 @@
-"""How much a noisy series has changed, with a confidence interval; quantiles of Student's t without a library.
+"""How much a noisy series has changed, with a confidence interval.
 
 `change` compares the first third of a series with the last. Neighbouring values of a training run are alike, so the
 number of values is reduced by their lag-1 autocorrelation r: n (1 − r) / (1 + r), with r of the values around a line
@@ -8,7 +8,9 @@ through their third.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import fmean
+
+from grpo_verifiers.stats import student_quantile
 
 LEAST = 4
 """Values in a third before it says anything."""
@@ -44,7 +46,7 @@ def change(values: Sequence[float]) -> Change | None:
     parts = [_errors(first), _errors(last)]
     effective = size * _shrunk([error for part in parts for error in part], size)
     spread = math.sqrt(sum(_square(part) / max(1, size - 2) / effective for part in parts))
-    reach = student(CONFIDENCE, max(2.0, 2 * (effective - 1))) * spread
+    reach = student_quantile(CONFIDENCE, max(2.0, 2 * (effective - 1))) * spread
     before, after = fmean(first), fmean(last)
     return Change(before, after, after - before - reach, after - before + reach)
 
@@ -69,20 +71,3 @@ def _shrunk(errors: Sequence[float], size: int) -> float:
     pairs = [errors[at] * errors[at + 1] for at in range(len(errors) - 1) if at + 1 != size]
     alike = min(0.9, max(0.0, math.fsum(pairs) / total + 3 / size))  # the line is theirs: r is low by about 3 / n
     return max((1 - alike) / (1 + alike), 1.5 / size)
-
-
-def student(probability: float, freedom: float) -> float:
-    """The quantile of Student's t, by the expansion about the normal one (Abramowitz and Stegun 26.7.5).
-
-    >>> round(student(0.975, 10), 2), round(student(0.995, 1000), 2)
-    (2.23, 2.58)
-    """
-    z = NormalDist().inv_cdf(probability)
-    v = max(2.0, freedom)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / v**power for power, term in enumerate(terms, 1))

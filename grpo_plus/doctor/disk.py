@@ -5,8 +5,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_plus.checkpoints.disk import free_bytes, size_text
+from grpo_plus.checkpoints.disk import free_bytes
 from grpo_plus.doctor.finding import CheckFinding, FindingKind, ok, problem, warning
+from grpo_verifiers.errors.messages import size_text
 
 TRIAL = 4096
 LOW_SPACE = 1 << 30

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.checkpoints.disk import free_bytes, size_text
+from grpo_plus.checkpoints.disk import free_bytes
 from grpo_plus.doctor.finding import CheckFinding, info, ok, problem, warning
 from grpo_plus.memory.advice import optimizer_of, shortage
 from grpo_plus.memory.estimate import OPTIMIZER_BYTES
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.memory.shape import ModelShape, shape_of
+from grpo_verifiers.errors.messages import size_text
 
 FLOAT = 4
 
@@ -72,7 +73,7 @@ def fit_findings(
         size = f"{weights / 1e9:.2g} billion weights: about {size_text(resident)}, the machine has {size_text(memory)}"
         yield NO_ROOM.at("memory", size)
     elif capacity is not None and adapter is not None:
-        from grpo_plus.training.advice import planned
+        from grpo_plus.training.update.advice import planned
 
         settings = planned(args, adapter, bits=bits, double=double)
         try:

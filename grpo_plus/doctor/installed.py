@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from packaging.requirements import Requirement
 
-from grpo_plus._trl import TESTED, UnsupportedTRLError, is_supported, is_untested, seam_problems
 from grpo_plus.doctor.finding import CheckFinding, ok, problem, warning
+from grpo_plus.trl.versions import TESTED, UnsupportedTRLError, is_supported, is_untested, seam_problems
 from grpo_verifiers.errors.messages import exact, type_name
 
 OPTIONAL = ("grpo-plus", "tokenizers", "huggingface-hub", "vllm", "deepspeed", "ray", "flash-attn", "liger-kernel")

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_plus.checkpoints.disk import size_text
 from grpo_plus.doctor.finding import CheckFinding, info, ok, problem, warning
+from grpo_verifiers.errors.messages import size_text
 
 CGROUP = Path("/sys/fs/cgroup")
 GIB = 1 << 30

@@ -14,7 +14,7 @@ from typing import Any
 from grpo_plus import __version__
 from grpo_plus.doctor.examination import Examination
 from grpo_plus.doctor.finding import CheckFinding, Severity
-from grpo_verifiers.errors.messages import readable
+from grpo_verifiers.errors.messages import counted, cut, readable
 from grpo_verifiers.redaction import redact_text
 
 SCHEMA = 1
@@ -100,7 +100,7 @@ def data_report(examination: Examination) -> dict[str, Any]:
 def _summary(examination: Examination) -> str:
     counts = Counter(finding.severity for finding in examination.findings)
     totals = [
-        f"{counts[severity]} {severity.value}{'s' * (counts[severity] != 1)}"
+        counted(counts[severity], severity.value)
         for severity in (Severity.PROBLEM, Severity.WARNING)
         if counts[severity]
     ]
@@ -125,7 +125,7 @@ def _cut(text: str) -> str:
     """Remove the traceback of a value, and limit its length."""
     text = text.partition("\nTraceback (most recent call last)")[0].rstrip(":")
     text = _ABOVE.sub(lambda match: match[1].upper(), text).rstrip()
-    return text if len(text) <= MOST else f"{text[:MOST]}…"
+    return cut(text, MOST)
 
 
 def _wrapped(title: str, text: str, indent: int) -> list[str]:

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from grpo_plus import _trl
 from grpo_plus.doctor.finding import CheckFinding, ok, problem, warning
 from grpo_plus.doctor.tokens import tokens_text
+from grpo_plus.trl.tools import tool_tokenizer
 
 _USER = {"role": "user", "content": "DOCTORQUESTION"}
 _ANSWER = "DOCTORANSWER"
@@ -131,7 +131,7 @@ def _try_writing(tokenizer: Any, messages: Any, **keywords: Any) -> str:
 
 def _tools_problem(tokenizer: Any) -> str:
     try:
-        _trl.calling_tokenizer(tokenizer)
+        tool_tokenizer(tokenizer)
     except ValueError as error:
         return str(error)
     return ""

@@ -1,7 +1,7 @@
 """Exact treatments of a model's rows, derived from its config.
 
-Packing needs full causal attention that takes positions and a ready-made mask. The config shows what only long rows
-would: the reason is a sentence for the log, and `probe` checks the rest by running it.
+Packing needs full causal attention with explicit positions and masks. The config shows limits that affect only long
+rows; the reason is a sentence for the log. `probe` checks the rest by running the model.
 """
 
 import inspect
@@ -15,23 +15,23 @@ from grpo_plus.memory.shape import layer_values
 _STATIC_ROPE = {"default", "linear", "llama3", "yarn", "proportional"}
 _CAUSAL_LAYERS = {"full_attention", "sliding_attention"}
 _OTHER_LAYERS = {"sparse", "dense"}  # kinds of feed-forward layers
-_KNOWN_WINDOWS = ("use_sliding_window", "max_window_layers", "sliding_window_pattern")  # they act by layer_types
+_LAYERED_WINDOWS = ("use_sliding_window", "max_window_layers", "sliding_window_pattern")  # they act by layer_types
 _MASKED = ("sdpa", "eager", "flex_attention")
 
 
 @dataclass(frozen=True)
-class Support:
+class Treatments:
     """Treatments that are exact for a model.
 
     Attributes:
-        refusal: why TRL's own path must run unchanged, or None.
-        packing: whether rows may be laid out anew, each with its own positions and a causal mask.
-        sharing: whether completions may also share their prompt, which takes a ready-made mask.
-        branching: whether trees may stand behind one another in one row, kept apart by `branches`.
-        joining: whether rows may stand behind one another in one, told apart by their positions alone.
-        trimming: whether columns that pad all prompts may be dropped: true once positions have proved to be relative.
-        window: attention window in tokens: a shared prompt is exact only for rows no longer than this.
-        note: why the best layout is not possible, or None.
+        refusal: the reason to run TRL's own path unchanged, or None.
+        packing: rows may be packed, each with its own positions and a causal mask.
+        sharing: completions may share their prompt, which takes an explicit mask.
+        branching: several trees may be joined into one row, separated by `branches`.
+        joining: several rows may be joined into one, separated by their positions alone.
+        trimming: columns that pad all prompts may be dropped; true after a test that positions are relative.
+        window: attention window in tokens; a shared prompt is exact only for rows up to this length.
+        note: the reason why the best layout is not possible, or None.
     """
 
     refusal: str | None = None
@@ -45,31 +45,31 @@ class Support:
 
 
 def text_config(config: Any) -> Any:
-    """The config of the language model inside a model's config."""
+    """Return the config of the language model inside a model's config."""
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def support_of(model: Any) -> Support:
-    """The treatments that are exact for an unwrapped transformers model."""
+def treatments_of(model: Any) -> Treatments:
+    """Return the exact treatments of an unwrapped transformers model."""
     config = getattr(model, "config", None)
     if config is None:
-        return Support(refusal="the model has no config to judge its attention by")
+        return Treatments(refusal="the model has no config to judge its attention by")
     text = text_config(config)
     refusal = f"{type(model).__name__} is multimodal" if text is not config else _refusal(model, text)
     if refusal is not None:
-        return Support(refusal=refusal)
+        return Treatments(refusal=refusal)
     attention = getattr(text, "_attn_implementation", None)
     backbone = getattr(model, "base_model", model)
     if "position_ids" not in inspect.signature(type(backbone).forward).parameters:
-        return Support(note=f"{type(backbone).__name__} takes no position ids")
+        return Treatments(note=f"{type(backbone).__name__} takes no position ids")
     window = _window(text)
     if attention not in _MASKED:
-        note = f"attention {attention!r} takes no ready-made mask, so completions cannot share their prompt"
-        return Support(packing=True, joining=str(attention).startswith("flash_attention"), note=note)
+        note = f"attention {attention!r} takes no explicit mask, so completions cannot share their prompt"
+        return Treatments(packing=True, joining=str(attention).startswith("flash_attention"), note=note)
     if window is not None and window < LENGTH:
         note = f"an attention window of {window} tokens leaves no row short enough to share its prompt"
-        return Support(packing=True, note=note)
-    return Support(packing=True, sharing=True, branching=attention == "sdpa", window=window)
+        return Treatments(packing=True, note=note)
+    return Treatments(packing=True, sharing=True, branching=attention == "sdpa", window=window)
 
 
 def _refusal(model: Any, text: Any) -> str | None:
@@ -86,7 +86,7 @@ def _refusal(model: Any, text: Any) -> str | None:
     if any(layer_values(text, "attention_chunk_size")):
         return f"{name} attends in chunks"
     windows = sorted(key for key, value in vars(text).items() if "window" in key and isinstance(value, int) and value)
-    unknown = [key for key in windows if key != "sliding_window" and not key.endswith(_KNOWN_WINDOWS)]
+    unknown = [key for key in windows if key != "sliding_window" and not key.endswith(_LAYERED_WINDOWS)]
     if unknown:
         return f"{name} has an attention window of its own making ({', '.join(unknown)})"
     if getattr(text, "output_router_logits", False):
@@ -97,12 +97,12 @@ def _refusal(model: Any, text: Any) -> str | None:
     # FSDP2 swaps a module's class for a subclass of its own making, so the model's own may be further up.
     homes = [sys.modules.get(kind.__module__) for kind in type(getattr(model, "base_model", model)).__mro__]
     if not any(hasattr(home, "create_causal_mask") for home in homes):
-        return f"{name} builds its attention mask in a way that is not known here"
+        return f"{name} builds its attention mask in an unsupported way"
     return None
 
 
 def _window(text: Any) -> int | None:
-    windows = [found for found in layer_values(text, "sliding_window") if isinstance(found, int) and found > 0]
+    windows = [size for size in layer_values(text, "sliding_window") if isinstance(size, int) and size > 0]
     window = min(windows, default=None)
     if window is None or getattr(text, "use_sliding_window", True) is False:
         return None
@@ -111,7 +111,7 @@ def _window(text: Any) -> int | None:
 
 
 def _rope_types(parameters: Any) -> set[str]:
-    """Kinds of rotary positions, over all kinds of layers."""
+    """Return the kinds of rotary positions of all layers."""
     if not isinstance(parameters, dict):
         return set()
     if parameters.keys() & {"rope_type", "rope_theta"}:

@@ -1,8 +1,8 @@
-"""Which rows share a micro-batch, and which need not run: those that cannot change the gradient.
+"""Assignment of rows to micro-batches, and the rows that can be skipped because they cannot change the gradient.
 
-The completions of a prompt come together, and so do rows without work. Only rows of the same optimizer step change
-places, so no step sees other rows than TRL drew for it, and every micro-batch keeps its number of rows, because TRL's
-losses average over them.
+The completions of a prompt share a micro-batch, and so do rows without work. Only rows of the same optimizer step are
+swapped, so the rows of each step are TRL's. Every micro-batch keeps its number of rows, because TRL's losses average
+over them.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -16,7 +16,7 @@ from grpo_plus.engine.trees import in_order
 
 
 def block_size(steps_per_generation: int, gradient_accumulation_steps: int) -> int:
-    """Micro-batches that surely share an optimizer step, each time the generation batch is gone through.
+    """Return the number of micro-batches that share an optimizer step in every pass over the generation batch.
 
     Generation batches start at multiples of the first number and optimizer steps at multiples of the second, both
     counted from the start of an epoch, which is a multiple of both or of their greatest common divisor.
@@ -25,10 +25,10 @@ def block_size(steps_per_generation: int, gradient_accumulation_steps: int) -> i
 
 
 def families(sequences: Sequence[np.ndarray], prompts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Numbers that are equal for rows that begin alike, and the place of each row among all by its tokens.
+    """Return the family of each row, and the rank of each row in the order of their tokens.
 
-    Rows are a prompt and a completion. Those of a family have at least half of a prompt in common, as where an
-    environment tells each completion of a prompt something else.
+    Rows are a prompt and a completion. Rows of a family have at least half of a prompt in common, as with environments
+    that start each completion of a prompt differently.
     """
     order, common = in_order(sequences)
     family, ranks = [0] * len(order), [0] * len(order)
@@ -48,12 +48,12 @@ def arrange(
     family: Sequence[int] | None = None,
     ranks: Sequence[int] | None = None,
 ) -> list[int]:
-    """An order of the rows of one block, to be cut into micro-batches of ``rows_per_batch``, a divisor of their number.
+    """Return an order of the rows of one block, to be cut into micro-batches of ``rows_per_batch``, a divisor of them.
 
-    Live rows have work to do. Those of one prompt, which have equal keys, go together, the largest groups first, each
-    into the fullest micro-batch that holds it whole; what fits nowhere is split over the places left. Rows without work
-    fill the rest. Among groups of equally many rows those of a ``family`` come together, and those of similar sizes in
-    tokens. A group that has to be split is split by ``ranks``.
+    Live rows have work to do. Live rows of one prompt (equal keys) stay together: the largest groups first, each in the
+    fullest micro-batch with room for it; a group without such a micro-batch is split over the free places. Rows without
+    work fill the rest. Groups of equal size are sorted by ``family``, then by tokens. A group is split in the order of
+    ``ranks``.
     """
     family = range(len(keys)) if family is None else family
     total: dict[int, int] = {}
@@ -71,17 +71,17 @@ def arrange(
     left_over: list[int] = []
     for group in sorted(groups.values(), key=order):
         split = ranks is not None and len(group) > rows_per_batch
-        whole = sorted(group, key=ranks.__getitem__) if split and ranks is not None else group
+        rest = sorted(group, key=ranks.__getitem__) if split and ranks is not None else group
         while (
-            len(whole) > rows_per_batch and (empty := next((batch for batch in batches if not batch), None)) is not None
+            len(rest) > rows_per_batch and (empty := next((batch for batch in batches if not batch), None)) is not None
         ):
-            empty.extend(whole[:rows_per_batch])
-            whole = whole[rows_per_batch:]
-        room = [batch for batch in batches if len(batch) + len(whole) <= rows_per_batch]
-        if room and whole:
-            max(room, key=len).extend(whole)
+            empty.extend(rest[:rows_per_batch])
+            rest = rest[rows_per_batch:]
+        room = [batch for batch in batches if len(batch) + len(rest) <= rows_per_batch]
+        if room and rest:
+            max(room, key=len).extend(rest)
         else:
-            left_over.extend(whole)
+            left_over.extend(rest)
     left_over += [row for row in range(len(keys)) if not live[row]]
     for batch in batches:
         while len(batch) < rows_per_batch:
@@ -90,7 +90,7 @@ def arrange(
 
 
 def is_row_aligned(batch: Mapping[str, Any], rows: int) -> bool:
-    """Every value of the batch is one per row, or one for all."""
+    """Return True if every value of the batch is one per row, or one for all."""
     return all(
         value is None
         or (isinstance(value, torch.Tensor) and (value.dim() == 0 or value.shape[0] == rows))
@@ -100,7 +100,7 @@ def is_row_aligned(batch: Mapping[str, Any], rows: int) -> bool:
 
 
 def reorder(batches: Sequence[Mapping[str, Any]], order: Sequence[int]) -> list[dict[str, Any]]:
-    """The same micro-batches with their rows in another order, given over all of them."""
+    """Return the micro-batches with their rows reordered; ``order`` has indices into all their rows."""
     rows = len(order) // len(batches)
     result: list[dict[str, Any]] = [{} for _ in batches]
     for name, first in batches[0].items():
@@ -121,11 +121,11 @@ def reorder(batches: Sequence[Mapping[str, Any]], order: Sequence[int]) -> list[
 
 
 def idle_rows(driver: torch.Tensor, mask_BC: torch.Tensor, *, zero_is_idle: bool) -> torch.Tensor:
-    """Rows, (B,) bool, that need no forward and no backward pass.
+    """Return the rows, (B,) bool, that need no forward and no backward pass.
 
-    A row without a trainable token takes no part in any loss. ``driver``, (B,) or (B, C), has the advantages or what
-    stands for them. Where it is exactly zero at every trainable token the row's gradient is exactly zero, if the loss
-    pulls on nothing else (``zero_is_idle``).
+    A row without a trainable token takes no part in any loss. ``driver``, (B,) or (B, C), has the advantages or a
+    substitute. If it is exactly zero at every trainable token, so is the row's gradient, unless the loss has other
+    terms (``zero_is_idle`` is False).
     """
     trainable_BC = mask_BC.bool()
     if not zero_is_idle:
@@ -134,11 +134,11 @@ def idle_rows(driver: torch.Tensor, mask_BC: torch.Tensor, *, zero_is_idle: bool
     return ~((values_BC != 0) & trainable_BC).any(dim=1)
 
 
-def stand_in(old_BC: torch.Tensor | None, scored_BC: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities (B, C) of tokens that are not scored: the old ones, so that their ratio is 1; zeros elsewhere.
+def unscored_logps(old_BC: torch.Tensor | None, scored_BC: torch.Tensor) -> torch.Tensor:
+    """Return log-probabilities (B, C) of tokens that are not scored: the old ones, for a ratio of 1; zero elsewhere.
 
-    Without old ones the loss takes the log-probabilities themselves for old, and any constant gives a ratio of 1.
-    A constant beside real old ones would not do: its ratio may overflow, and zero times infinity is not zero.
+    Without old ones the loss uses the log-probabilities themselves, and any constant has a ratio of 1. With old ones a
+    constant may have a ratio that overflows, and zero times infinity is not zero.
     """
     if old_BC is None:
         return torch.zeros_like(scored_BC, dtype=torch.float32)
@@ -148,9 +148,9 @@ def stand_in(old_BC: torch.Tensor | None, scored_BC: torch.Tensor) -> torch.Tens
 def fill_entropy(
     entropies_BC: torch.Tensor, idle_B: torch.Tensor, mask_BC: torch.Tensor, *, nothing: float
 ) -> torch.Tensor:
-    """Give the idle rows the mean entropy of the live tokens, so that a mean over all rows is the mean over live ones.
+    """Set the entropy of idle rows to the mean of the live tokens, so that the mean over all rows is the live mean.
 
-    Where no token is live they get ``nothing``.
+    Without live tokens they get ``nothing``.
     """
     live_BC = mask_BC.bool() & ~idle_B[:, None]
     count = live_BC.sum()

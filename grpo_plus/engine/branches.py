@@ -1,8 +1,8 @@
-"""Attention over trees that stand behind one another in one row, without padding.
+"""Attention over several trees joined into one row without padding.
 
-All other layers of a model look at one token at a time, so they run over the bare tokens. Attention alone gathers them
-into short sequences: each node of a tree with the nodes above it. A node then costs its own tokens times what they
-see, not times the whole tree, and sequences of similar size are padded to each other nowhere but here.
+All other layers of a model work on single tokens, so they run over the bare tokens. Attention alone gathers them into
+short sequences: each node of a tree with the nodes above it. The cost of a node is its tokens times the tokens it
+attends to, not times all tokens of the tree. Padding to sequences of similar size happens here only.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +20,14 @@ Attention = Callable[..., tuple[torch.Tensor, Any]]
 """A function of transformers' attention interface: (module, query, key, value, mask, ...) to output and weights."""
 
 FILLING = 0.3
-"""Of the pairs that a bundle's attention computes, at most this part is between tokens that are not there."""
+"""The largest share of padding among the pairs of a bundle's attention."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Tokens that attend together: ``own`` from place ``at`` of the row.
+    """Tokens that attend together: ``own`` tokens from position ``at`` of the row.
 
-    They also see those ``above``, pieces of the row by place and size, ``shared`` tokens in all.
+    They also attend to those ``above``, pieces of the row by position and size, ``shared`` tokens in total.
     """
 
     at: int
@@ -37,12 +37,12 @@ class Stretch:
 
     @property
     def pairs(self) -> int:
-        """Pairs of a query and a key, those after it included."""
+        """The number of query-key pairs, later keys included."""
         return self.own * (self.shared + self.own)
 
 
 def stretches(trees: Sequence[Tree]) -> Iterator[Stretch]:
-    """One for each node of trees behind one another."""
+    """Yield one stretch for each node of joined trees."""
     before = 0
     for tree in trees:
         for number, node in enumerate(tree.nodes):
@@ -51,27 +51,27 @@ def stretches(trees: Sequence[Tree]) -> Iterator[Stretch]:
         before += tree.size
 
 
-def bundled(found: Sequence[Stretch]) -> list[list[Stretch]]:
-    """The stretches with those of similar size together."""
+def bundled(unsorted: Sequence[Stretch]) -> list[list[Stretch]]:
+    """Return bundles of stretches of similar size."""
     bundles: list[list[Stretch]] = []
-    own = seen = pairs = 0
-    for stretch in sorted(found, key=lambda one: -one.pairs):
-        own, seen, pairs = max(own, stretch.own), max(seen, stretch.shared + stretch.own), pairs + stretch.pairs
-        if bundles and pairs >= (1 - FILLING) * (len(bundles[-1]) + 1) * own * seen:
+    own = keys = pairs = 0
+    for stretch in sorted(unsorted, key=lambda one: -one.pairs):
+        own, keys, pairs = max(own, stretch.own), max(keys, stretch.shared + stretch.own), pairs + stretch.pairs
+        if bundles and pairs >= (1 - FILLING) * (len(bundles[-1]) + 1) * own * keys:
             bundles[-1].append(stretch)
         else:
             bundles.append([stretch])
-            own, seen, pairs = stretch.own, stretch.shared + stretch.own, stretch.pairs
+            own, keys, pairs = stretch.own, stretch.shared + stretch.own, stretch.pairs
     return bundles
 
 
 def padded_pairs(bundle: Sequence[Stretch]) -> int:
-    """Pairs that the attention of a bundle computes."""
+    """Return the number of pairs in the attention of a bundle."""
     return len(bundle) * max(one.own for one in bundle) * max(one.shared + one.own for one in bundle)
 
 
 def branches_of(trees: Sequence[Tree], device: torch.device) -> Branches:
-    """How trees behind one another in one row attend."""
+    """Return the attention pattern of trees joined into one row."""
     bundles, back, offset = [], torch.empty(sum(tree.size for tree in trees), dtype=torch.long), 0
     step = 8 if device.type == "cuda" else 1  # a card's kernels copy a mask of another width
     for members in bundled(list(stretches(trees))):
@@ -90,34 +90,34 @@ def branches_of(trees: Sequence[Tree], device: torch.device) -> Branches:
 
 
 def _keys(members: Sequence[Stretch], width: int) -> np.ndarray:
-    """Places of the tokens that each stretch sees, its own last, (N, K); 0 where there is none."""
+    """Return the positions of the tokens that each stretch sees, its own last, (N, K); 0 where there is none."""
     keys_NK = np.zeros((len(members), width), np.int64)
     for number, one in enumerate(members):
-        seen = [np.arange(place, place + size) for place, size in (*one.above, (one.at, one.own))]
-        keys_NK[number, : one.shared + one.own] = np.concatenate(seen)
+        positions = [np.arange(place, place + size) for place, size in (*one.above, (one.at, one.own))]
+        keys_NK[number, : one.shared + one.own] = np.concatenate(positions)
     return keys_NK
 
 
 def registered(name: str) -> Attention | None:
-    """The attention function of this name that is called where there are no branches; None where none is known."""
+    """Return the attention function of this name, without support for branches; None if there is none."""
     from transformers import AttentionInterface
 
-    known = AttentionInterface().get(name)
-    return known.attention if isinstance(known, _OverBranches) else known
+    attention = AttentionInterface().get(name)
+    return attention.attention if isinstance(attention, _OverBranches) else attention
 
 
 def install() -> None:
-    """Let transformers' ``sdpa`` attention take ``branches``; without them it is what it was."""
+    """Add an argument ``branches`` to transformers' ``sdpa`` attention; without it nothing changes."""
     from transformers import AttentionInterface
 
-    known = AttentionInterface()["sdpa"]
-    if not isinstance(known, _OverBranches):
-        AttentionInterface.register("sdpa", _OverBranches(known))
+    attention = AttentionInterface()["sdpa"]
+    if not isinstance(attention, _OverBranches):
+        AttentionInterface.register("sdpa", _OverBranches(attention))
 
 
 @dataclass(frozen=True)
 class _OverBranches:
-    """An attention function that follows branches where it is given any."""
+    """An attention function with support for branches."""
 
     attention: Attention
 
@@ -135,8 +135,8 @@ class _OverBranches:
         if branches is None:
             return self.attention(module, query, key, value, attention_mask, *arguments, **further)
         tokens = (1, len(branches.back))
-        whole = all((one.shape[0], one.shape[2]) == tokens for one in (query, key, value))
-        if not whole or getattr(attention_mask, "shape", None) != branches.mask_shape:
+        same_tokens = all((one.shape[0], one.shape[2]) == tokens for one in (query, key, value))
+        if not same_tokens or getattr(attention_mask, "shape", None) != branches.mask_shape:
             raise EngineError("an attention layer has a mask or tokens of its own, so it cannot attend by branches")
         outputs = []
         for bundle in branches.bundles:
@@ -150,15 +150,15 @@ class _OverBranches:
 
 
 def _gathered(states_1HLD: torch.Tensor, places_NQ: torch.Tensor) -> torch.Tensor:
-    """States (N, H, Q, D) of the tokens at these places of the row."""
+    """Return the states (N, H, Q, D) of the tokens at these positions of the row."""
     chosen: torch.Tensor = _Gather.apply(states_1HLD[0].transpose(0, 1), places_NQ.reshape(-1))  # type: ignore[no-untyped-call]
     return chosen.view(*places_NQ.shape, *chosen.shape[1:]).transpose(1, 2)
 
 
 class _Gather(torch.autograd.Function):
-    """Rows by index; the gradient of a row that many branches see is summed in float32 on every device.
+    """Rows by index; the gradient of a row shared by branches is summed in float32 on every device.
 
-    A CPU sums so anyway; elsewhere additions into one place may be rounded to the rows' own precision each.
+    CPUs always do; other devices may round each addition to the precision of the rows.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The cost of a pass, from the shape of the model, and the cheapest way to run a micro-batch.
+"""The cost of a pass by the shape of the model, and the choice of the cheapest layout of a micro-batch.
 
 Costs are in floating-point operations of a forward and a backward pass; only their ratios matter. The counts are the
 usual ones (Kaplan et al. 2020, appendix: 2 operations per weight and token forward, twice that backward), attention is
@@ -15,14 +15,14 @@ from grpo_plus.engine.trees import Tree, grow
 from grpo_plus.memory.shape import head_sizes, largest
 
 NOT_WORTH_IT = 0.95
-"""Another layout must cost at most this part of what TRL's does: estimates err, and TRL's has no set-up."""
+"""The largest cost of another layout relative to TRL's: estimates err, and TRL's has no set-up."""
 
 _LAYER_OVERHEAD = {"cpu": 2e8, "other": 3e10}
-"""Operations that the fixed work of a layer in a pass is worth: about 3 ms on a core that does 75 GFLOP/s (measured),
+"""Fixed work of a layer in a pass, in operations: about 3 ms on a core that does 75 GFLOP/s (measured),
 and the launches of some 60 kernels on an accelerator (estimated at 0.3 ms and 100 TFLOP/s)."""
 
 _BUNDLE_OVERHEAD = 0.1
-"""Part of the fixed work of a pass that each further call of its attention is worth."""
+"""Fixed work of each further call of attention, relative to that of a pass."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Shape:
     Attributes:
         token: operations per token in the linear layers and the head.
         pair: operations per pair of tokens in attention.
-        overhead: operations that a pass is worth before its first token.
-        token_bytes: rough activation memory of a token, kept for the backward pass.
-        pair_bytes: memory that a pair of tokens takes in masks, and in attention weights where they are kept.
-        state_bytes: memory of a token's states in attention, wherever they are copied to.
+        overhead: fixed work of a pass, in operations.
+        token_bytes: rough activation memory of a token until the backward pass.
+        pair_bytes: memory of a pair of tokens in masks, and in attention weights if they are materialised.
+        state_bytes: memory of a copy of a token's attention states.
     """
 
     token: float
@@ -46,16 +46,16 @@ class Shape:
     state_bytes: float
 
     def cost(self, batch: int, length: int, *, dense: bool) -> float:
-        """Operations of one pass over ``batch`` sequences of ``length`` tokens."""
+        """Return the operations of one pass over ``batch`` sequences of ``length`` tokens."""
         pairs = length * length * (1.0 if dense else 0.5)
         return batch * (length * self.token + pairs * self.pair) + self.overhead
 
     def memory(self, batch: int, length: int) -> float:
-        """Bytes that one pass keeps until its backward pass."""
+        """Return the bytes that one pass stores until its backward pass."""
         return batch * (length * self.token_bytes + length * length * self.pair_bytes)
 
     def of_branches(self, trees: Sequence[Tree]) -> tuple[float, float]:
-        """Operations of one pass over trees behind one another, and the bytes that it keeps."""
+        """Return the operations of one pass over joined trees, and the bytes that it stores."""
         tokens, bundles = sum(tree.size for tree in trees), bundled(list(stretches(trees)))
         pairs = sum(padded_pairs(bundle) for bundle in bundles)
         copies = sum(len(bundle) * max(3 * one.own + 2 * one.shared for one in bundle) for bundle in bundles)
@@ -64,12 +64,12 @@ class Shape:
 
     @property
     def least(self) -> float:
-        """Tokens that a node has to save, if it takes a call of attention more."""
+        """The least number of saved tokens that is worth one more call of attention."""
         return max(1.0, _BUNDLE_OVERHEAD * self.overhead / self.token)
 
 
 def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
-    """The shape that a text model's transformers config describes; ``eager`` attention materialises its weights."""
+    """Return the shape of a text model's config; ``eager`` attention materialises its weights."""
     hidden = largest(config, "hidden_size", "n_embd") or 1
     layers = largest(config, "num_hidden_layers", "n_layer") or 1
     heads, groups, width = head_sizes(config)
@@ -90,11 +90,10 @@ def shape_of(config: Any, *, device: str, eager: bool) -> Shape:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How to run some rows: the layout is ``packed``, ``trimmed`` or ``stock``, the cost an estimate in operations.
+class PassPlan:
+    """A layout (``packed``, ``trimmed`` or ``stock``) of some rows with its estimated cost in operations.
 
-    Only ``packed`` has passes: the trees of each. With ``joined`` those of a pass stand behind one another in one row,
-    without padding.
+    Only ``packed`` has passes: the trees of each. With ``joined`` the trees of a pass form one row without padding.
     """
 
     layout: str
@@ -104,7 +103,7 @@ class Plan:
 
 
 def split_passes(trees: Sequence[Tree], shape: Shape, *, most_tokens: int | None = None) -> list[list[Tree]]:
-    """Batch trees, longest first, into passes: a tree starts a new one where padding it would cost more than that."""
+    """Batch trees, longest first, into passes; a new pass starts if it costs less than the padding."""
     passes: list[list[Tree]] = []
     for tree in trees:
         if passes:
@@ -133,23 +132,23 @@ def choose(
     single_pass: bool,
     forced: str = "auto",
     most_tokens: int | None = None,
-) -> Plan:
-    """The cheapest exact way to run the chosen rows, each of which has a prompt and a completion.
+) -> PassPlan:
+    """Return the cheapest exact plan for the chosen rows, each of which has a prompt and a completion.
 
-    ``rows`` is the whole micro-batch, whose padding is what TRL would run; it would run ``stock_rows`` in place of the
-    chosen ones, padded to all columns. The flags say which treatments are exact: with ``deep`` rows may share more than
-    their prompt. ``single_pass`` is for processes that must agree on the number of passes. A ``forced`` layout is taken
-    wherever it is possible; ``auto`` forces none. ``most_tokens`` bounds a pass wherever a single row allows.
+    ``rows`` is the complete micro-batch. TRL would run ``stock_rows`` in place of the chosen ones, padded to all
+    columns. The flags are the exact treatments: with ``deep`` rows may share more than their prompt. ``single_pass`` is
+    for processes that must agree on the number of passes. A ``forced`` layout is used if it is possible; ``auto``
+    forces none. ``most_tokens`` bounds a pass, except for a single longer row.
     """
     stock = shape.cost(stock_rows, rows.width, dense=rows.padded)
     bound = shape.memory(stock_rows, rows.width)
     width = sum(columns(rows, chosen, left=trimming))
     ragged = any(rows.prompts[row] + rows.completions[row] < width for row in chosen)
-    plans = [Plan("trimmed", cost=shape.cost(len(chosen), width, dense=ragged))]
+    plans = [PassPlan("trimmed", cost=shape.cost(len(chosen), width, dense=ragged))]
     if packing and joining and forced != "trimmed":
         parts = _fill(grow(rows, chosen, 1), most_tokens)
         cost = sum(shape.cost(1, tree.size, dense=False) - shape.overhead for part in parts for tree in part)
-        plans.append(Plan("packed", parts, cost + shape.overhead * len(parts), joined=True))
+        plans.append(PassPlan("packed", parts, cost + shape.overhead * len(parts), joined=True))
     elif packing and forced != "trimmed":
         limits = _Limits(bound, most_tokens, single_pass)
         trees = grow(rows, chosen, None if sharing else 1)
@@ -164,45 +163,45 @@ def choose(
     if forced != "auto":
         plans = [plan for plan in plans if plan.layout == forced] or plans
     best = min(plans, key=lambda plan: plan.cost)
-    return best if forced != "auto" or best.cost <= NOT_WORTH_IT * stock else Plan("stock", cost=stock)
+    return best if forced != "auto" or best.cost <= NOT_WORTH_IT * stock else PassPlan("stock", cost=stock)
 
 
 @dataclass(frozen=True)
 class _Limits:
-    """Bytes that a plan may keep where it shares, most tokens of a pass, and whether it has to be one."""
+    """Most bytes of a plan with shared tokens, most tokens of a pass, and the restriction to one pass."""
 
     memory: float
     most_tokens: int | None
     single_pass: bool
 
     def bind(self, trees: Sequence[Tree]) -> bool:
-        """The largest tree is too long for a pass."""
+        """Return True if the largest tree is too long for a pass."""
         return self.most_tokens is not None and trees[0].size > self.most_tokens
 
 
 def _of_trees(
     rows: Rows, trees: list[Tree], shape: Shape, limits: _Limits, *, branching: bool, least: float | None = None
-) -> Iterator[Plan]:
-    """Plans that run these trees, or with ever fewer rows in each, cut as `grow` does with ``least``."""
+) -> Iterator[PassPlan]:
+    """Yield plans for these trees, and for trees with fewer and fewer rows, cut as by `grow` with ``least``."""
     chosen = [row for tree in trees for row in dict.fromkeys(tree.rows)]
     for branches in _halvings(max(len(tree.rows) for tree in trees)):
         trees = trees if branches >= max(len(tree.rows) for tree in trees) else grow(rows, chosen, branches, least)
         if branching and branches > 1 and (limits.single_pass or not limits.bind(trees)):
             parts = _fill(trees, None if limits.single_pass else limits.most_tokens)
-            costs, kept = zip(*map(shape.of_branches, parts), strict=True)
-            if sum(kept) <= limits.memory:
-                yield Plan("packed", parts, sum(costs), joined=True)
+            costs, stored = zip(*map(shape.of_branches, parts), strict=True)
+            if sum(stored) <= limits.memory:
+                yield PassPlan("packed", parts, sum(costs), joined=True)
                 branching = False  # fewer branches would run more tokens
         passes = [trees] if limits.single_pass else split_passes(trees, shape, most_tokens=limits.most_tokens)
         keeps = (shape.memory(len(part), part[0].size) for part in passes)
         if branches > 1 and (limits.bind(trees) or sum(keeps) > limits.memory):
             continue
         cost = sum(shape.cost(len(part), part[0].size, dense=any(len(t.nodes) > 1 for t in part)) for part in passes)
-        yield Plan("packed", tuple(tuple(part) for part in passes), cost)
+        yield PassPlan("packed", tuple(tuple(part) for part in passes), cost)
 
 
 def _fill(trees: Sequence[Tree], most_tokens: int | None) -> tuple[tuple[Tree, ...], ...]:
-    """Passes as full as their bound allows."""
+    """Return passes as full as their bound allows."""
     passes: list[list[Tree]] = []
     tokens = 0
     for tree in trees:
@@ -215,7 +214,7 @@ def _fill(trees: Sequence[Tree], most_tokens: int | None) -> tuple[tuple[Tree, .
 
 
 def _halvings(most: int) -> list[int]:
-    """``most``, its half rounded up, and so on down to 1."""
+    """Return ``most``, its half rounded up, and so on down to 1."""
     sizes = [most]
     while sizes[-1] > 1:
         sizes.append((sizes[-1] + 1) // 2)

@@ -6,44 +6,44 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from grpo_plus.engine.arrange import arrange, families, fill_entropy, idle_rows, is_row_aligned, reorder, stand_in
-from grpo_plus.engine.cost import Plan, choose
+from grpo_plus.engine.arrange import arrange, families, fill_entropy, idle_rows, is_row_aligned, reorder, unscored_logps
+from grpo_plus.engine.cost import PassPlan, choose
 from grpo_plus.engine.facts import REPLICATED, SINGLE, Facts
 from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.models import Models
 from grpo_plus.engine.notes import EngineError, Notes
 from grpo_plus.engine.rows import read_rows
-from grpo_plus.engine.run import Job, LogProbs, Scored, dummy, run, whole
-from grpo_plus.engine.within import Places, Tally, within_rows
+from grpo_plus.engine.run import Job, LogProbs, PassScores, dummy, run, run_stock
+from grpo_plus.engine.truncated_logps import AllowedMask, ExcludedMass, truncated_rows
 from grpo_plus.objectives.batch import SHARE
 
-_ALONE = "This rank ends; its launcher ends the others, or they wait until their collective times out"
-_UNKNOWN_HEAD = "rows are scored in a way that is not known here (use_liger_kernel)"
+_ALONE = "This rank ends; its launcher ends all other ranks, or they wait until their collective times out"
+_UNKNOWN_HEAD = "rows are scored in an unsupported way (use_liger_kernel)"
 
 
 class Engine:
     """Runs the log-probability passes of a trainer.
 
-    It takes the place of one method of TRL's trainer (`score`), reorders its buffer (`arrange`) and is told what a loss
-    is computed on (`loss_on`). Whatever it does not know to be exact is passed on to TRL's own method, and the reason
-    is logged once.
+    `score` replaces one method of TRL's trainer, `arrange` reorders its buffer, and `loss_on` sets the batch of a loss.
+    Cases that are not exact run in TRL's own method, and the reason is logged once.
 
     Args:
-        layout: ``auto`` lets a cost model choose per micro-batch, ``packed`` and ``trimmed`` force a layout wherever it
-            is exact, ``stock`` switches the engine off.
+        layout: ``auto`` chooses by a cost model per micro-batch, ``packed`` and ``trimmed`` force a layout if it is
+            exact, ``stock`` switches the engine off.
         tokens_per_pass: most tokens of one forward and backward pass, or None.
-        facts: gives the run's settings, asked for before each use.
-        autocast: makes the context that TRL's passes run in.
-        unwrap: gives the plain transformers model inside whatever a trainer wraps it in.
+        facts: returns the run's settings, called before each use.
+        autocast: returns the context of TRL's passes.
+        unwrap: returns the plain transformers model inside a trainer's wrappers.
 
     Attributes:
-        tokens_per_pass: as given; may be changed at any time.
-        metrics: of the last pass that a loss was computed on: the part of TRL's tokens that did not run, the part of
-            the rows that were skipped, and the layout of the others (0 stock, 1 trimmed, 2 packed).
-        deep: whether rows may share more than their prompt. False is for comparisons.
-        unbounded: why `tokens_per_pass` does not bound the last pass, in words; None where it does.
-        last_entropy: what is logged for a pass of which no row ran, where other ranks wait for a number.
+        tokens_per_pass: the argument; may be changed at any time.
+        metrics: of the latest pass of a loss: the share of TRL's tokens that did not run, the share of skipped rows,
+            and the layout of the rest (0 stock, 1 trimmed, 2 packed).
+        deep: rows may share more than their prompt. False is for comparisons.
+        unbounded: the reason why `tokens_per_pass` does not bound the latest pass; None if it does.
+        last_entropy: the value logged for a pass without any rows, if other ranks need a number.
     """
 
     def __init__(
@@ -69,48 +69,48 @@ class Engine:
         self.last_entropy = 0.0
 
     def check(self, model: Any) -> None:
-        """Refuse at once what was asked for and cannot be had for the model to train.
+        """Refuse settings that are impossible for the model to train.
 
         Raises:
-            EngineError: names the setting, the reason and what to set instead.
+            EngineError: the message has the setting, the reason and the fix.
         """
         facts = self._facts()
         self._check_single(facts)
         if self.layout in {"auto", "stock"} and self.tokens_per_pass is None:
             return
-        support = self._models.of(model).support
-        reason = facts.refusal() or support.refusal
+        treatments = self._models.of(model).treatments
+        reason = facts.refusal() or treatments.refusal
         if reason is None and self.layout == "packed" and facts.head is None:
             reason = _UNKNOWN_HEAD
-        if reason is None and self.layout == "packed" and not support.packing:
-            reason = support.note
+        if reason is None and self.layout == "packed" and not treatments.packing:
+            reason = treatments.note
         if reason is not None:
-            wanted = "tokens_per_pass" if self.layout == "auto" else f"engine={self.layout!r}"
-            raise EngineError(f"{wanted} is not possible here: {reason}. Leave it unset.")
+            setting = "tokens_per_pass" if self.layout == "auto" else f"engine={self.layout!r}"
+            raise EngineError(f"{setting} is not possible here: {reason}. Leave it unset.")
 
     def try_out(self, model: Any, device: torch.device) -> None:
-        """Try a model now, before a pass needs it; the result holds for all that wrap the same model."""
+        """Test a model before the first pass; the result is valid for all wrappers of the same model."""
         facts = self._facts()
-        if facts.refusal() is None and self._models.of(model).support.refusal is None:
+        if facts.refusal() is None and self._models.of(model).treatments.refusal is None:
             self._models.try_out(model, device, head=facts.head, layout=self.layout)
 
     def shifted(self, model: Any, device: torch.device) -> str | None:
-        """Why rows need the padding that they were scored with, in words; None where positions are relative."""
+        """Return the reason why rows need their padding when scored; None for relative positions."""
         return self._models.shifted(model, device, head=self._facts().head)
 
     def split_refusal(self, model: Any) -> str | None:
-        """Why `tokens_per_pass` cannot bound the passes of an update, in words; None if it can."""
+        """Return the reason why `tokens_per_pass` cannot bound the passes of an update; None if it can."""
         facts = self._facts()
         if self.layout == "stock":
             return "only the engine splits a pass, and engine is 'stock': set engine: auto"
         if facts.kind == REPLICATED:
-            return f"the ranks add up their gradients within the pass that failed here. {_ALONE}"
+            return f"the ranks add up their gradients during the pass that failed here. {_ALONE}"
         if facts.kind != SINGLE:
             return f"every rank must make the same number of passes over sharded parameters. {_ALONE}"
-        return facts.refusal() or self._models.of(model).support.refusal or self.unbounded
+        return facts.refusal() or self._models.of(model).treatments.refusal or self.unbounded
 
     def rows_refusal(self) -> str | None:
-        """Why a pass without gradient cannot be made in fewer rows at a time, in words; None if it can."""
+        """Return the reason why a pass without gradient cannot be split into fewer rows; None if it can."""
         if self._facts().kind in {SINGLE, REPLICATED}:
             return None
         return f"every rank must make the same number of passes over sharded parameters. {_ALONE}"
@@ -135,7 +135,7 @@ class Engine:
         if reason is None and not all(is_row_aligned(batch, count) for batch in buffer):
             reason = "the batch holds values that are not per row"
         if reason is not None:
-            self._notes.say(f"rows stay in the micro-batch they were drawn into: {reason}")
+            self._notes.say(f"rows stay in TRL's micro-batches: {reason}")
             return
         for start in range(0, len(buffer), facts.block):
             part = buffer[start : start + facts.block]
@@ -148,7 +148,7 @@ class Engine:
 
     @contextmanager
     def loss_on(self, inputs: Mapping[str, Any]) -> Iterator[None]:
-        """Around the computation of a loss: rows of ``inputs`` that cannot change its gradient need not run."""
+        """Set the batch of a loss inside the block: rows that cannot change its gradient are skipped."""
         self._inputs = inputs
         self.metrics = {}
         try:
@@ -160,20 +160,21 @@ class Engine:
         self,
         stock: Callable[..., LogProbs],
         model: Any,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
+        input_ids: Tensor,
+        attention_mask: Tensor,
         logits_to_keep: int,
         batch_size: int | None = None,
         compute_entropy: bool = False,
         *,
-        support: Places | None = None,
+        support: AllowedMask | None = None,
         **further: Any,
     ) -> LogProbs:
-        """TRL's ``_get_per_token_logps_and_entropies``, which ``stock`` is, from fewer tokens.
+        """Return the result of TRL's ``_get_per_token_logps_and_entropies`` (``stock``) from fewer tokens.
 
         Rows are (B, S), prompts padded left and completions padded right, the completions in the last
-        ``logits_to_keep`` columns. A pass takes ``batch_size`` rows; None takes all. With anything ``further``,
-        multimodal inputs or the router's loss, TRL's method runs as it is. Tokens are scored within their ``support``.
+        ``logits_to_keep`` columns. A pass takes ``batch_size`` rows; None takes all. With any ``further`` argument,
+        multimodal inputs or the router's loss, TRL's method runs unchanged. With ``support``, the allowed tokens,
+        log-probabilities are those of truncated sampling.
         """
         arguments = (model, input_ids, attention_mask, logits_to_keep)
         options = {"batch_size": batch_size, "compute_entropy": compute_entropy, **further}
@@ -182,14 +183,14 @@ class Engine:
         facts = self._facts()
         if support is not None and facts.head is None:
             self._notes.say(
-                f"tokens are scored over the whole vocabulary, not what they were drawn from: {_UNKNOWN_HEAD}"
+                f"tokens are scored over the full vocabulary, not the allowed tokens of sampling: {_UNKNOWN_HEAD}"
             )
             support = None
         if self.layout == "stock":
             return self._stock(stock, arguments, options, support, facts)
         self._check_single(facts)
-        known = self._models.of(model)
-        reason = facts.refusal() or known.support.refusal or _beyond_text(further)
+        traits = self._models.of(model)
+        reason = facts.refusal() or traits.treatments.refusal or _beyond_text(further)
         inputs = self._present(input_ids, logits_to_keep)
         scored = None if inputs is None else _trainable(inputs)
         rows = None if reason else read_rows(input_ids, attention_mask, logits_to_keep, scored)
@@ -204,32 +205,32 @@ class Engine:
         if facts.head is None:
             self._notes.say(f"rows are not packed: {_UNKNOWN_HEAD}")
         head, most = facts.head or Head(entropy_gradient=facts.entropy_bonus), self.tokens_per_pass
-        rest = (batch_size, compute_entropy, known, self._autocast, most, head, support)
+        rest = (batch_size, compute_entropy, traits, self._autocast, most, head, support)
         job = Job(stock, model, input_ids, attention_mask, rows, *rest)
         scores = self._score(job, facts, inputs)
-        self._note_outside(job.tally)
+        self._note_excluded(job.mass)
         return scores
 
     def _stock(
         self,
         stock: Callable[..., LogProbs],
-        arguments: tuple[Any, torch.Tensor, torch.Tensor, int],
+        arguments: tuple[Any, Tensor, Tensor, int],
         options: Mapping[str, Any],
-        support: Places | None,
+        support: AllowedMask | None,
         facts: Facts,
     ) -> LogProbs:
-        """TRL's method as it is, though within a support."""
+        """Run TRL's method, restricted to the allowed tokens if there are any."""
         if support is None or facts.head is None:
             return stock(*arguments, **options)
         model, input_ids, _, width = arguments
-        tally, rows = Tally(), range(len(input_ids))
-        within = within_rows(model, support, rows, width, width=width, head=facts.head, tally=tally)
-        scores = stock(within, *arguments[1:], **options)
-        self._note_outside(tally)
+        mass, rows = ExcludedMass(), range(len(input_ids))
+        truncated = truncated_rows(model, support, rows, width, width=width, head=facts.head, mass=mass)
+        scores = stock(truncated, *arguments[1:], **options)
+        self._note_excluded(mass)
         return scores
 
-    def _note_outside(self, tally: Tally) -> None:
-        if self._inputs is not None and torch.is_grad_enabled() and (mean := tally.mean) is not None:
+    def _note_excluded(self, mass: ExcludedMass) -> None:
+        if self._inputs is not None and torch.is_grad_enabled() and (mean := mass.mean) is not None:
             self.metrics["rollout/outside_support"] = mean
 
     def _score(self, job: Job, facts: Facts, inputs: Mapping[str, Any] | None) -> LogProbs:
@@ -240,11 +241,11 @@ class Engine:
         if inputs is not None:
             idle_B = self._idle(inputs, facts)
             scored_BC = _trainable(inputs).bool() & ~idle_B[:, None]
-            logps_BC = stand_in(inputs.get("old_per_token_logps"), scored_BC)
+            logps_BC = unscored_logps(inputs.get("old_per_token_logps"), scored_BC)
         idle = idle_B.tolist()
         # A row without a token to score has nothing to run for.
         live = [row for row in range(count) if not idle[row] and job.rows.completions[row] > 0]
-        scored: list[Scored] = []
+        scored: list[PassScores] = []
         layout, tokens = None, 0
         for block in _blocks(job, facts):
             chosen = [row for row in live if row in block]
@@ -253,7 +254,7 @@ class Engine:
                 layout = layout or plan.layout
                 if plan.layout == "stock" and len(block) == count and self.tokens_per_pass is None:
                     self._measure(inputs, "stock", job, count * job.rows.width, 0)
-                    return whole(job)
+                    return run_stock(job)
                 scored += run(job, plan, block if plan.layout == "stock" else chosen)
             elif facts.kind != SINGLE or inputs is not None:
                 # Other ranks run a pass here, and the optimizer must see the zeros that TRL's gradient would be.
@@ -264,21 +265,21 @@ class Engine:
         logps_BC = _place(logps_BC, [(part.target, part.logps) for part in scored])
         if not job.compute_entropy:
             return logps_BC, None, None
-        found = [(part.target, part.entropies) for part in scored if part.entropies is not None]
-        entropies_BC = _place(torch.zeros(shape, device=device), found)
+        entropies = [(part.target, part.entropies) for part in scored if part.entropies is not None]
+        entropies_BC = _place(torch.zeros(shape, device=device), entropies)
         if inputs is not None and any(idle):
             entropies_BC = self._fill_entropy(entropies_BC, idle_B, inputs, facts)
         return logps_BC, entropies_BC, None
 
-    def _present(self, input_ids: torch.Tensor, width: int) -> Mapping[str, Any] | None:
-        """The batch of the present loss, if it is what these rows are scored for."""
+    def _present(self, input_ids: Tensor, width: int) -> Mapping[str, Any] | None:
+        """Return the batch of the current loss if these rows are scored for it."""
         if self._inputs is None or not torch.is_grad_enabled():
             return None
         ids, tail = self._inputs["completion_ids"], input_ids[:, input_ids.shape[1] - width :]
         return self._inputs if ids.shape == tail.shape and torch.equal(ids, tail) else None
 
-    def _plan(self, job: Job, facts: Facts, rows: Sequence[int], stock_rows: int) -> Plan:
-        support = job.known.support
+    def _plan(self, job: Job, facts: Facts, rows: Sequence[int], stock_rows: int) -> PassPlan:
+        treatments = job.traits.treatments
         longest = max(job.rows.prompts[row] + job.rows.completions[row] for row in rows)
         bound = self.tokens_per_pass
         if bound is not None and longest > bound:
@@ -292,31 +293,29 @@ class Engine:
         return choose(
             job.rows,
             rows,
-            job.known.shape,
+            job.traits.shape,
             stock_rows=stock_rows,
-            packing=support.packing and job.known.tried and facts.head is not None,
-            sharing=support.sharing and (support.window is None or longest <= support.window),
-            branching=support.branching,
-            # What each row's tokens were drawn from is its own, even where the tokens are the same.
-            deep=self.deep and job.support is None,
-            joining=support.joining,
-            trimming=support.trimming,
+            packing=treatments.packing and job.traits.tried and facts.head is not None,
+            sharing=treatments.sharing and (treatments.window is None or longest <= treatments.window),
+            branching=treatments.branching,
+            # Allowed tokens may differ between rows with the same tokens.
+            deep=self.deep and job.allowed is None,
+            joining=treatments.joining,
+            trimming=treatments.trimming,
             single_pass=facts.kind != SINGLE,
             forced=self.layout,
             most_tokens=bound,
         )
 
-    def _idle(self, inputs: Mapping[str, Any], facts: Facts) -> torch.Tensor:
+    def _idle(self, inputs: Mapping[str, Any], facts: Facts) -> Tensor:
         reason = facts.zero_matters()
         if reason is not None:
             self._notes.say(f"rows with {facts.driver} of zero run like any other: {reason}")
         return idle_rows(inputs[facts.driver], _trainable(inputs), zero_is_idle=reason is None)
 
-    def _fill_entropy(
-        self, entropies_BC: torch.Tensor, idle_B: torch.Tensor, inputs: Mapping[str, Any], facts: Facts
-    ) -> torch.Tensor:
+    def _fill_entropy(self, entropies_BC: Tensor, idle_B: Tensor, inputs: Mapping[str, Any], facts: Facts) -> Tensor:
         self._notes.say("the metric 'entropy' covers the tokens that ran; rows without work are left out of it")
-        # TRL leaves a NaN out of what it logs, but a NaN of one rank would spread over all.
+        # TRL does not log a NaN, but the NaN of one rank would spread to all.
         nothing = float("nan") if facts.kind == SINGLE else self.last_entropy
         filled_BC = fill_entropy(entropies_BC, idle_B, _trainable(inputs), nothing=nothing)
         if facts.kind != SINGLE:
@@ -336,15 +335,15 @@ class Engine:
 
 
 def _blocks(job: Job, facts: Facts) -> list[range]:
-    """Rows that one plan covers: all of them, or those of each pass that TRL would make where ranks must agree."""
+    """Return the rows of each plan: all of them, or those of each of TRL's passes if ranks must agree."""
     count = len(job.rows.prompts)
     if facts.kind == SINGLE or job.batch_size is None:
         return [range(count)]
     return [range(start, min(start + job.batch_size, count)) for start in range(0, count, job.batch_size)]
 
 
-def _place(base_BC: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-    """The base, float32, with values at flat targets. Wrappers that mix precisions may give those in half precision."""
+def _place(base_BC: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the float32 base with values at flat targets; mixed-precision wrappers return values in half precision."""
     if not parts:
         return base_BC
     target = torch.cat([target for target, _ in parts])
@@ -352,8 +351,8 @@ def _place(base_BC: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]
     return base_BC.reshape(-1).index_copy(0, target, values).view_as(base_BC)
 
 
-def _trainable(inputs: Mapping[str, Any]) -> torch.Tensor:
-    mask_BC: torch.Tensor = inputs["completion_mask"]
+def _trainable(inputs: Mapping[str, Any]) -> Tensor:
+    mask_BC: Tensor = inputs["completion_mask"]
     if inputs.get("tool_mask") is not None:
         mask_BC = mask_BC * inputs["tool_mask"]
     return mask_BC if inputs.get(SHARE) is None else mask_BC * (inputs[SHARE] != 0).unsqueeze(1)
@@ -365,7 +364,7 @@ def _prompt_keys(batch: Mapping[str, Any]) -> list[bytes]:
 
 
 def _sequences(batches: Sequence[Mapping[str, Any]]) -> tuple[list[np.ndarray], list[int]]:
-    """The tokens of each row, and how many of them are its prompt."""
+    """Return the tokens of each row and the length of its prompt."""
     sequences, prompts = [], []
     for batch in batches:
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).cpu().numpy()
@@ -378,5 +377,5 @@ def _sequences(batches: Sequence[Mapping[str, Any]]) -> tuple[list[np.ndarray], 
 def _beyond_text(further: Mapping[str, Any]) -> str | None:
     if further.get("compute_aux_loss"):
         return "the router's load-balancing loss is computed over all tokens of a micro-batch"
-    given = sorted(name for name, value in further.items() if value is not None and value is not False)
-    return f"inputs beyond text ({', '.join(given)}) belong to whole rows" if given else None
+    names = sorted(name for name, value in further.items() if value is not None and value is not False)
+    return f"inputs beyond text ({', '.join(names)}) belong to complete rows" if names else None

@@ -1,39 +1,39 @@
-"""The facts of a training run that the engine goes by, as plain values."""
+"""The facts of a training run that the engine needs, as plain values."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.engine.arrange import block_size
 from grpo_plus.engine.forward import Head
 from grpo_plus.objectives import Objective
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.ranks import adapter_configs, zero_stage
 
 SINGLE, REPLICATED, SHARDED = "single", "replicated", "sharded"
 """Kinds of runs: one process; a copy of the weights in every process (DDP, ZeRO-1 and 2); weights in pieces (FSDP2,
-ZeRO-3). `None` stands for any other."""
+ZeRO-3). `None` means any other."""
 
 _OWN_PASSES = {"SHADOW", "XLORA"}
-"""PEFT's types of adapters that run layers over a row beside the model's."""
+"""PEFT's types of adapters that run additional layers over a row."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The settings of a run that decide what is exact.
+    """The settings of a run that exactness depends on.
 
     Attributes:
-        kind: `SINGLE`, `REPLICATED` or `SHARDED`; None for distributed set-ups that are not known to be safe.
-        head: how the model scores; None where it is not known.
+        kind: `SINGLE`, `REPLICATED` or `SHARDED`; None for untested distributed set-ups.
+        head: how the model scores; None if it is unknown.
         block: micro-batches that share an optimizer step.
-        row_loss: whether the loss is a sum over rows, so that it does not matter which share a micro-batch.
-        kl: whether a KL term acts on every row, whatever its advantage.
-        zero_is_idle: whether a row adds nothing to the objective's gradient where its driver is zero.
+        row_loss: the loss is a sum over rows, so their order in micro-batches does not matter.
+        kl: a KL term acts on every row, even at zero advantage.
+        zero_is_idle: a row with zero driver adds nothing to the objective's gradient.
         driver: the value of the batch that drives the gradient of a row: its advantages, or the signs of its targets.
-        entropy_bonus: whether the entropy is part of the loss.
-        entropy_quantile: whether only the most uncertain tokens are trained, compared over the micro-batch.
-        router_loss: whether a mixture of experts is trained to balance its load.
-        noise: whether embeddings are trained with added noise, which depends on the length of a pass.
-        adapter: what an adapter does to whole rows, or None where adapters act on single tokens.
+        entropy_bonus: the entropy is part of the loss.
+        entropy_quantile: only the most uncertain tokens of a micro-batch are trained.
+        router_loss: a load-balancing loss of a mixture of experts is part of the loss.
+        noise: noise is added to the embeddings, which depends on the length of a pass.
+        adapter: the effect of an adapter on complete rows, or None for adapters that act on single tokens.
     """
 
     kind: str | None = SINGLE
@@ -50,7 +50,7 @@ class Facts:
     adapter: str | None = None
 
     def refusal(self) -> str | None:
-        """Why TRL's own path must run unchanged, or None."""
+        """Return the reason to run TRL's own path unchanged, or None."""
         if self.kind is None:
             return "this kind of distributed run has not been tried with it"
         if self.router_loss:
@@ -60,13 +60,13 @@ class Facts:
         return None if self.adapter is None else f"an adapter {self.adapter}"
 
     def fixed_rows(self) -> str | None:
-        """Why rows must stay in the micro-batch that TRL drew them into, or None."""
+        """Return the reason to leave rows in TRL's micro-batches, or None."""
         if not self.row_loss:
             return "loss_type='bnpo' divides by the tokens of each micro-batch"
         return self._over_tokens()
 
     def zero_matters(self) -> str | None:
-        """Why a row whose advantage is zero must still run, or None."""
+        """Return the reason to run rows with zero advantage, or None."""
         if self.kl:
             return "the KL term (beta) pulls on every row"
         if not self.zero_is_idle:
@@ -82,12 +82,12 @@ class Facts:
 
 
 def facts_of(host: Host, objective: Objective | None) -> Facts:
-    """The settings of a trainer's run, now."""
+    """Return the current settings of a trainer's run."""
     import trl.trainer.utils as trl_utils
 
     args = host.args
     fused = hasattr(trl_utils, "add_fused_lm_head")  # since 1.16; before it, models give logits
-    over_rows = [_over_rows(adapter) for adapter in _trl.adapters_of(host).values()]
+    over_rows = [_over_rows(adapter) for adapter in adapter_configs(host).values()]
     bonus = bool(host.entropy_coef != 0.0 or host.use_adaptive_entropy)
     driver = "advantages"
     if objective is not None and not objective.kl_in_loss and (objective.makes_targets or objective.pulls_groups):
@@ -104,12 +104,12 @@ def facts_of(host: Host, objective: Objective | None) -> Facts:
         entropy_quantile=host.top_entropy_quantile < 1.0,
         router_loss=bool(host.aux_loss_enabled),
         noise=args.neftune_noise_alpha is not None,
-        adapter=next((found for found in over_rows if found is not None), None),
+        adapter=next((effect for effect in over_rows if effect is not None), None),
     )
 
 
 def _over_rows(adapter: Any) -> str | None:
-    """What an adapter of this PEFT config does to whole rows. Most start as nothing: trying them out shows nothing."""
+    """Return the effect of a PEFT config on complete rows; a trial misses it, as most new adapters change nothing."""
     if getattr(adapter, "is_prompt_learning", False):
         return "of prompt learning puts virtual tokens before every row"
     if getattr(adapter, "alora_invocation_tokens", None):
@@ -135,8 +135,8 @@ def _kind_of_run(host: Host) -> str | None:
 
 
 def _kind_under_deepspeed(host: Host) -> str | None:
-    """By the stage of ZeRO, also where there is one process: DeepSpeed's hooks on gradients are there all the same."""
+    """Return the kind by the stage of ZeRO, also for one process: DeepSpeed's gradient hooks are active there too."""
     config = host.accelerator.state.deepspeed_plugin.deepspeed_config
     if ((config.get("tensor_parallel") or {}).get("autotp_size") or 0) > 1:
         return None
-    return SHARDED if _trl.zero_stage(host) == 3 else REPLICATED
+    return SHARDED if zero_stage(host) == 3 else REPLICATED

@@ -1,4 +1,4 @@
-"""One pass over packed rows, and how its hidden states are scored."""
+"""One pass over packed rows, and the scoring of its hidden states."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -7,28 +7,28 @@ from typing import Any
 
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.engine.pack import IGNORED, Packed, sees, tree_mask
+from grpo_plus.trl.scoring import score_positions_only
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
 Autocast = Callable[[], AbstractContextManager[Any]]
-"""Makes the context that a pass runs in, as TRL's passes do."""
+"""Returns the context of a pass, that of TRL's passes."""
 
 Scores = tuple[torch.Tensor, torch.Tensor | None]
-"""Log-probabilities of the scored tokens and, where the head gives them, the entropies at their positions."""
+"""Log-probabilities of the scored tokens and, if the head returns them, the entropies at their positions."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """How a model's hidden states become log-probabilities.
+    """The step from a model's hidden states to log-probabilities.
 
     Attributes:
-        fused: whether the model scores labels itself, given shifted, at the sampling temperature (TRL 1.16); otherwise
-            it gives logits (TRL 1.14).
-        temperature: what logits are divided by.
-        entropy_gradient: whether entropies carry a gradient.
+        fused: the model itself scores shifted labels at the sampling temperature (TRL 1.16); otherwise it returns
+            logits (TRL 1.14).
+        temperature: the divisor of logits.
+        entropy_gradient: entropies have a gradient.
     """
 
     fused: bool = True
@@ -39,9 +39,9 @@ class Head:
 def score_labels(
     model: Any, inputs: dict[str, Any], labels_TL: torch.Tensor, autocast: Autocast, head: Head
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probabilities (T, L) of labels that stand where they are predicted, and entropies; zero where ignored."""
+    """Return log-probabilities (T, L) of shifted labels, and entropies; zero for ignored ones."""
     if head.fused:
-        with autocast(), _trl.scored_alone((labels_TL != IGNORED).reshape(-1)):
+        with autocast(), score_positions_only((labels_TL != IGNORED).reshape(-1)):
             outputs = model(**inputs, shift_labels=labels_TL, fused_lm_head=True)
         return outputs.log_probs, outputs.entropy
     logits = model(**inputs, use_cache=False).logits  # TRL 1.14 leaves the precision to the wrapped forward
@@ -55,9 +55,9 @@ def score_labels(
 
 
 def score_packed(model: Any, packed: Packed, autocast: Autocast, *, attention: str, head: Head) -> Scores:
-    """Run a batch of trees; ``attention``, transformers' name of the model's, decides the form of its mask.
+    """Run a batch of trees; the form of the mask depends on ``attention``, transformers' name of the implementation.
 
-    Rows read what they share in float32 at least: there, and not in half precision, their gradients add up.
+    Scores of shared tokens are in float32 at least, so that the gradients of all rows are not added in half precision.
     """
     inputs = {
         "input_ids": packed.input_ids,
@@ -75,9 +75,9 @@ def _read(scores_TL: torch.Tensor, packed: Packed) -> torch.Tensor:
 
 
 def _mask(model: Any, packed: Packed, attention: str) -> Any:
-    """The mask of the trees; None, for which models build a causal one of their own, where no tree branches.
+    """Return the mask of the trees; None without branching, for which models build a causal mask.
 
-    Rows are then padded right only, and nothing causal sees what comes after it. Branches bring masks of their own.
+    Rows are then padded right only, which causal attention never sees. Joined trees have masks of their own.
     """
     if packed.branches is not None:
         return packed.branches.mask()
@@ -97,9 +97,9 @@ def _mask(model: Any, packed: Packed, attention: str) -> Any:
 
 
 def leave_out_cudnn(device: torch.device) -> None:
-    """Keep PyTorch's attention off the kernels of cuDNN, for the whole process.
+    """Disable cuDNN's kernels in PyTorch's attention for this process.
 
-    PyTorch 2.11 and later prefer them on a Hopper or Blackwell card. With a mask, as padded and packed rows have it,
+    PyTorch 2.11 and later prefer them on a Hopper or Blackwell card. With a mask, as for padded and packed rows,
     their gradient is NaN for some models and lengths (pytorch/pytorch#196678), and each new length costs a plan.
     """
     if device.type == "cuda" and torch.backends.cuda.cudnn_sdp_enabled():  # type: ignore[no-untyped-call]

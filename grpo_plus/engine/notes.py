@@ -1,4 +1,4 @@
-"""Sentences for the log, each said once, and the error of a setting."""
+"""Sentences for the log, each logged once, and the error of a setting."""
 
 import logging
 
@@ -10,23 +10,23 @@ logger = get_logger("grpo_plus.engine")
 
 
 class EngineError(ValueError):
-    """An engine setting that cannot be honoured here; the message says why and what to set instead."""
+    """An impossible engine setting; the message has the reason and the setting to use."""
 
 
 class Notes:
-    """Remembers what was said, so that a reason that holds at every step is read once."""
+    """Logs each sentence once, even if it holds at every step."""
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def say(self, sentence: str) -> None:
         """Log a sentence, unless it was logged before."""
-        if sentence not in self._said:
-            self._said.add(sentence)
+        if sentence not in self._logged:
+            self._logged.add(sentence)
             logger.log(_level(), "update engine: %s.", sentence)
 
 
 def _level() -> int:
-    """Loud on the first process; on the others it is there for whoever looks."""
+    """Return WARNING on the first process, DEBUG on all other ranks."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     return logging.DEBUG if distributed and torch.distributed.get_rank() > 0 else logging.WARNING

@@ -1,4 +1,4 @@
-"""Trees laid out as the tokens of a pass, under a mask or behind one another in one row."""
+"""Trees laid out as the tokens of a pass: under a mask, or joined into one row."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Bundle:
-    """N stretches of a row, each a few tokens and what they see, padded to each other.
+    """N stretches of a row, each with its queries and keys, padded to the same size.
 
     Attributes:
-        query: places in the row of the tokens that look, (N, Q), 0 where there is none.
-        key: places of those that are seen, (N, K).
-        visible: who sees whom, (N, 1, Q, K); a query that is not there sees something all the same.
+        query: positions of the queries in the row, (N, Q), 0 for padding.
+        key: positions of the keys, (N, K).
+        visible: the attention mask, (N, 1, Q, K); padding queries attend to something too.
     """
 
     query: torch.Tensor
@@ -29,7 +29,7 @@ class Bundle:
     _masks: dict[torch.dtype, torch.Tensor] = field(default_factory=dict)
 
     def mask(self, dtype: torch.dtype) -> torch.Tensor:
-        """What is added to attention's logits: made once, where every layer would keep one of its own."""
+        """Return the additive mask of attention, built once for all layers."""
         if dtype not in self._masks:
             hidden = torch.zeros(self.visible.shape, dtype=dtype, device=self.visible.device)
             self._masks[dtype] = hidden.masked_fill_(~self.visible, -torch.inf)
@@ -38,18 +38,18 @@ class Bundle:
 
 @dataclass(frozen=True)
 class Branches:
-    """How a row of trees attends: its bundles, and where each token of the row is among all their queries, (L,)."""
+    """The attention of a row of trees: its bundles, and the index of each token among all their queries, (L,)."""
 
     bundles: tuple[Bundle, ...]
     back: torch.Tensor
 
     @property
     def mask_shape(self) -> tuple[int, ...]:
-        """Fits no attention over the row, so that nothing takes for a mask what only stands in the place of one."""
+        """A shape that fits no attention over the row, so that the placeholder is never used as a mask."""
         return (1, 1, 1, len(self.back) + 1)
 
     def mask(self) -> torch.Tensor:
-        """What keeps a model from building a mask, as branches bring their own."""
+        """Return a placeholder that keeps a model from building a mask; branches have their own."""
         return torch.zeros(self.mask_shape, dtype=torch.bool, device=self.back.device)
 
 
@@ -61,11 +61,11 @@ class Packed:
         input_ids: tokens, (T, L).
         position_ids: (T, L), the position of each token in its own row.
         labels: (T, L), the token to score at each position, `IGNORED` elsewhere.
-        until: (T, L), where the last token that sees a token ends; 0 for padding.
+        until: (T, L), the end of the last token that attends to a token; 0 for padding.
         scored: flat positions in (T, L) of the scored tokens, as often as rows read them.
-        target: flat positions in (B, C) that they belong to, each once.
-        branching: whether any tree has more than one node; without one a plain causal mask is exact.
-        branches: how joined trees attend; None where attention tells them apart by positions that start anew.
+        target: flat positions of the same tokens in (B, C), each once.
+        branching: some tree has more than one node; otherwise a plain causal mask is exact.
+        branches: the attention of joined trees; None if attention separates them by restarting positions.
     """
 
     input_ids: torch.Tensor
@@ -79,9 +79,9 @@ class Packed:
 
 
 def lay_out(trees: Sequence[Tree], rows: Rows, device: torch.device | str, *, joined: bool = False) -> Packed:
-    """The tokens of trees, each in a row of its own, or ``joined``: behind one another in one row without padding.
+    """Return the tokens of trees, each in its own row, or ``joined`` into one row without padding.
 
-    Attention has to keep joined trees apart.
+    Attention must separate joined trees.
     """
     sizes = [tree.size for tree in trees]
     shape = (1, sum(sizes)) if joined else (len(trees), max(sizes))
@@ -94,13 +94,13 @@ def lay_out(trees: Sequence[Tree], rows: Rows, device: torch.device | str, *, jo
         for node, place, end in zip(tree.nodes, tree.places, tree.until, strict=True):
             here = (line, slice(before + place, before + place + node.size))
             steps = rows.steps[node.rows[0]][node.start : node.end]
-            wanted = labels_of(steps)
-            tokens[here], labels[here] = tokens_of(steps), np.where(wanted < 0, IGNORED, wanted)
+            targets = labels_of(steps)
+            tokens[here], labels[here] = tokens_of(steps), np.where(targets < 0, IGNORED, targets)
             positions[here], until[here] = np.arange(node.start, node.end), before + end
-            found = (wanted >= 0).nonzero()[0]
+            offsets = (targets >= 0).nonzero()[0]
             for row in node.rows:
-                scored.append(found + (line * shape[1] + before + place))
-                target.append(found + (row * completion_width + node.start + 1 - rows.prompts[row]))
+                scored.append(offsets + (line * shape[1] + before + place))
+                target.append(offsets + (row * completion_width + node.start + 1 - rows.prompts[row]))
 
     def there(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(device)
@@ -117,13 +117,13 @@ def lay_out(trees: Sequence[Tree], rows: Rows, device: torch.device | str, *, jo
 
 
 def tree_mask(until_TL: torch.Tensor) -> torch.Tensor:
-    """Who sees whom, (T, 1, L, L) bool: the past that is of one's own row, and padding nothing but itself."""
+    """Return the attention mask, (T, 1, L, L) bool: a token sees the past of its row, padding only itself."""
     tree, place = (torch.arange(count, device=until_TL.device) for count in until_TL.shape)
     return sees(until_TL)(tree[:, None, None], None, place[:, None], place)[:, None]
 
 
 def sees(until_TL: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """The same as a function of single positions, of which FlexAttention makes its block masks."""
+    """Return the mask as a function of single positions, for the block masks of FlexAttention."""
 
     def visible(tree: torch.Tensor, _: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         return (key == query) | ((key < query) & (query < until_TL[tree, key]))

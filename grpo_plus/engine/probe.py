@@ -1,10 +1,11 @@
-"""A model tried out before it is trusted: short rows, run in several ways, must give the same log-probabilities.
+"""A trial of a model: short rows, run in several ways, must have the same log-probabilities.
 
-The config says what a model should do; this shows that it does, with its own code, weights, adapters and attention
-kernels. One pass of each kind, without gradient.
+It confirms the config with the model's own code, weights, adapters and attention kernels, in one pass of each kind
+without gradient.
 
-Positions are relative if neither padding on the left, which TRL counts, nor a late start changes a result. They are not
-where they are learned, scale attention, or rotate keys before a norm: every pass of such a model needs TRL's padding.
+Positions are relative if neither padding on the left, which TRL counts, nor a late start changes a result. Learned
+positions, positions that scale attention and rotations of keys before a norm are not relative: every pass of such a
+model needs TRL's padding.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,20 +28,20 @@ from grpo_plus.memory.errors import is_out_of_memory
 _PROMPT, _LENGTHS = 7, (6, 4, 5)
 _TURN = 2  # tokens that the first two completions begin with
 LENGTH = _PROMPT + max(_LENGTHS)
-"""Tokens of the longest row that is tried: an attention window narrower than this shows as a mismatch."""
+"""Tokens of the longest row of the trial: a narrower attention window shows as a mismatch."""
 _PADDING, _FAR = 16, 2**15
 
 _EXACT, _ROTATED = 1e-5, 1e-2
 """Rounding in float32, in standard deviations of the log-probabilities: of short rows, and of large angles."""
 _ROUNDING = 1.5
-"""Allowed effect of a position, in units of the effect of rounding the output of every layer once more."""
+"""Allowed effect of a position, relative to the effect of rounding the output of every layer once more."""
 
 
-class Trial:
-    """Three rows with a common prompt on a model. A method returns the reason against a treatment, or None.
+class PackingTrial:
+    """Three rows with a common prompt on a model. Methods return the reason against a treatment, or None.
 
-    Rounding moves single tokens, most where it picks another expert; a position moves all, and a wrong mask some. So
-    the median judges positions, and the mean judges packing.
+    Rounding moves single tokens, most if it selects another expert; a position moves all, a wrong mask some of them.
+    So positions are judged by the median, packing by the mean.
     """
 
     def __init__(self, model: Any, vocabulary: int, device: torch.device, autocast: Autocast, head: Head) -> None:
@@ -59,7 +60,7 @@ class Trial:
         self._dtypes: set[torch.dtype] = {torch.float32}
 
     def positions(self, *, explicit: bool, limit: int | None) -> str | None:
-        """Why positions below the model's ``limit`` are not relative; ``explicit`` ones may start late, too."""
+        """Return why positions below the model's ``limit`` are not relative; ``explicit`` ones may start late."""
         room = max(min(limit or _FAR, _FAR) - LENGTH, 1)
         left = min(room, _PADDING)
         moves = partial(self._judge, torch.median)
@@ -71,10 +72,9 @@ class Trial:
         return far and f"positions are not relative (a start at position {room} {far})"
 
     def packing(self, *, attention: str, sharing: bool, joining: bool) -> str | None:
-        """Why packing is not exact.
+        """Return the reason why packing is not exact.
 
-        With ``sharing`` rows are to share their prompt, and two of them more; with ``joining`` to stand behind one
-        another in one row.
+        With ``sharing`` rows share their prompt, and two of them more; with ``joining`` all form one row.
         """
         every = range(len(_LENGTHS))
         trees = grow(self._rows, every, None, 1.0) if sharing else grow(self._rows, every, 1)
@@ -83,14 +83,14 @@ class Trial:
             packed = replace(packed, branches=branches_of(trees, packed.input_ids.device))
 
         def score() -> Tensor:
-            found = score_packed(self._model, packed, self._autocast, attention=attention, head=self._head)[0].float()
-            return torch.zeros_like(self._truth).view(-1).index_copy(0, packed.target, found).view_as(self._truth)
+            logps = score_packed(self._model, packed, self._autocast, attention=attention, head=self._head)[0].float()
+            return torch.zeros_like(self._truth).view(-1).index_copy(0, packed.target, logps).view_as(self._truth)
 
         off = self._judge(torch.mean, score, self._rounding**0.5)
         return off and f"a trial on three rows, when packed, {off}"
 
     def _plain(self, left: int = 0, *, first: int = 0) -> Tensor:
-        """Log-probabilities of all completions, zero after their ends, as TRL's passes make them."""
+        """Return the log-probabilities of all completions as in TRL's passes, zero after their ends."""
         ids = self._ids[:, _PADDING - left :]
         labels = torch.where(self._real, self._ids, IGNORED)[:, _PADDING - left + 1 :].clone()
         labels[:, : left + _PROMPT - 1] = IGNORED
@@ -112,7 +112,7 @@ class Trial:
 
     @property
     def _rounding(self) -> float:
-        """A relative rounding error of layers: of sums in float32, perhaps of TF32 products, or of their dtypes."""
+        """The relative rounding error of layers: of sums in float32, of TF32 products, or of their dtypes."""
         assert self._truth.numel()  # shows the dtypes
         sums = 2**-20 if torch.get_float32_matmul_precision() == "highest" else 2**-8
         return max(sums, *(torch.finfo(dtype).eps for dtype in self._dtypes))
@@ -122,28 +122,28 @@ class Trial:
         return float(self._difference(self._run(self._plain, self._rounding)).median())
 
     def _judge(self, average: Callable[[Tensor], Tensor], score: Callable[[], Tensor], exact: float) -> str | None:
-        """The effect of another way to score, as a clause without subject; None if rounding explains it."""
+        """Return the effect of a different scoring as a clause without subject; None if rounding explains it."""
         try:
             allowed = max(exact, _ROUNDING * (self._noise or self._rounding**0.5))  # compiled layers may run no hooks
             size = float(average(self._difference(self._run(score))))
         except Exception as error:
-            if is_out_of_memory(error):  # says nothing of the model
+            if is_out_of_memory(error):  # not a property of the model
                 raise
             return f"failed with {type(error).__name__}: {error}"
         # false for NaN
         return None if size <= allowed else f"moved log-probabilities by {size:.2g} of their spread"
 
     def _difference(self, scores: Tensor) -> Tensor:
-        """Differences of all scored tokens, in units of the spread, which a head of zeros lacks."""
+        """Return the differences of all scored tokens relative to their spread, which is 0 for a head of zeros."""
         scored = self._real[:, _PADDING + _PROMPT :]
         return ((scores - self._truth)[scored] / self._truth[scored].std().clamp(min=1e-30)).abs()
 
 
 @contextmanager
 def scaled(model: torch.nn.Module, noise: float = 0.0) -> Iterator[set[torch.dtype]]:
-    """Scale each output channel of all layers with weights, and each number by up to 1 ± ``noise``; gives the dtypes.
+    """Scale each output channel of all layers with weights, and each number by up to 1 ± ``noise``; yields the dtypes.
 
-    The ones of a new norm would hide its place after a rotation. Autocast and FSDP2 compute in dtypes of their own.
+    The ones of a new norm would hide its position after a rotation. Autocast and FSDP2 compute in their own dtypes.
     """
     dtypes = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
 

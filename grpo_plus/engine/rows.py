@@ -1,4 +1,4 @@
-"""The rows of a micro-batch on the host: all that planning needs."""
+"""The rows of a micro-batch on the host, as planning needs them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ _LABEL_BITS = 32
 class Rows:
     """The rows of a micro-batch.
 
-    A row is its prompt and its completion up to the last token that is scored: nothing needs those after it. Its steps
-    are its tokens but the last, each together with the next token where that is scored: two rows whose first steps are
-    equal get the same log-probabilities from the same pass over them.
+    A row is its prompt and its completion up to the last scored token. Its steps are its tokens except the last, each
+    paired with the next token if that is scored. Rows with equal first steps share the log-probabilities of one pass
+    over them.
 
     Attributes:
         prompts: tokens of each prompt.
@@ -24,7 +24,7 @@ class Rows:
         steps: the steps of each row, as numbers; `tokens_of` and `labels_of` read them.
         prompt_width: columns of the prompts, padding included.
         width: columns of the rows, padding included.
-        padded: whether any column of any row is padding.
+        padded: some column of some row is padding.
     """
 
     prompts: Sequence[int]
@@ -37,13 +37,13 @@ class Rows:
 
 
 def tokens_of(steps: np.ndarray) -> np.ndarray:
-    """The tokens that steps take."""
+    """Return the input tokens of steps."""
     tokens: np.ndarray = steps >> _LABEL_BITS
     return tokens
 
 
 def labels_of(steps: np.ndarray) -> np.ndarray:
-    """The tokens that are scored behind them; -1 where none is."""
+    """Return the scored next tokens of steps; -1 for none."""
     labels: np.ndarray = (steps & (2**_LABEL_BITS - 1)) - 1
     return labels
 
@@ -54,9 +54,9 @@ def read_rows(
     completion_width: int,
     scored_BC: torch.Tensor | None = None,
 ) -> Rows | None:
-    """Measure the rows of a batch; None where padding is not left of the prompt and right of the completion.
+    """Measure the rows of a batch; None unless padding is left of the prompt and right of the completion.
 
-    ``scored_BC`` says which completion tokens are scored, padding aside; None: all of them.
+    ``scored_BC`` is the mask of scored completion tokens; None: all of them. Padding is never scored.
     """
     ids = input_ids_BS.cpu()
     mask = attention_mask_BS.cpu().bool()
@@ -88,7 +88,7 @@ def read_rows(
 
 
 def columns(rows: Rows, chosen: Sequence[int], *, left: bool = True, right: bool = True) -> tuple[int, int]:
-    """Columns of the prompts and of the completions of the chosen rows, padding dropped on either side."""
+    """Return the columns of prompts and completions of the chosen rows, padding dropped on the chosen sides."""
     prompt = max(rows.prompts[row] for row in chosen) if left else rows.prompt_width
     completion = max(rows.completions[row] for row in chosen) if right else rows.width - rows.prompt_width
     return prompt, completion
@@ -97,10 +97,10 @@ def columns(rows: Rows, chosen: Sequence[int], *, left: bool = True, right: bool
 def trim(
     rows: Rows, chosen: Sequence[int], input_ids_BS: torch.Tensor, attention_mask_BS: torch.Tensor, **sides: bool
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """The chosen rows without the columns that pad all of them, on the ``sides`` that `columns` takes.
+    """Return the chosen rows without the columns that pad all of them, on the ``sides`` of `columns`.
 
-    Prompts are padded left and completions right. Returns token ids, attention mask, and the number of completion
-    columns left.
+    Prompts are padded left and completions right. The result is token ids, attention mask, and the number of remaining
+    completion columns.
     """
     prompt, completion = columns(rows, chosen, **sides)
     window = slice(rows.prompt_width - prompt, rows.prompt_width + completion)

@@ -1,4 +1,4 @@
-"""Running a plan: passes, the bound on their tokens, and what stands in for a rank without work."""
+"""Execution of a plan: its passes, the bound on their tokens, and the dummy pass of a rank without work."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,12 +9,12 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from grpo_plus.engine.branches import branches_of
-from grpo_plus.engine.cost import Plan
+from grpo_plus.engine.cost import PassPlan
 from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
-from grpo_plus.engine.models import Known
+from grpo_plus.engine.models import ModelTraits
 from grpo_plus.engine.pack import Packed, lay_out
 from grpo_plus.engine.rows import Rows, columns, trim
-from grpo_plus.engine.within import Places, Tally, within_packed, within_rows
+from grpo_plus.engine.truncated_logps import AllowedMask, ExcludedMass, truncated_packed, truncated_rows
 
 LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 """The result of TRL's method: log-probabilities (B, C), entropies (B, C) or None, the router's loss or None."""
@@ -25,8 +25,8 @@ class Job:
     """One request for log-probabilities.
 
     Inputs are (B, S), prompts padded left and completions right; ``rows`` measures them. TRL's method, ``stock``, takes
-    ``batch_size`` rows a pass, None all. ``tokens_per_pass`` bounds the tokens of one forward and backward pass, if any
-    does. Tokens are scored within their ``support``, where there is one.
+    ``batch_size`` rows a pass, None all. ``tokens_per_pass`` bounds the tokens of one forward and backward pass. With
+    ``allowed`` log-probabilities are those of truncated sampling.
     """
 
     stock: Callable[..., LogProbs]
@@ -36,21 +36,21 @@ class Job:
     rows: Rows
     batch_size: int | None
     compute_entropy: bool
-    known: Known
+    traits: ModelTraits
     autocast: Autocast
     tokens_per_pass: int | None
     head: Head
-    support: Places | None = None
-    tally: Tally = field(default_factory=Tally)
+    allowed: AllowedMask | None = None
+    mass: ExcludedMass = field(default_factory=ExcludedMass)
 
     @property
     def completion_width(self) -> int:
-        """Columns of the completion part."""
+        """The number of completion columns."""
         return self.rows.width - self.rows.prompt_width
 
 
 @dataclass(frozen=True)
-class Scored:
+class PassScores:
     """The result of one pass: ``target`` are flat positions in (B, C); tokens are counted with padding."""
 
     target: torch.Tensor
@@ -59,8 +59,8 @@ class Scored:
     tokens: int
 
 
-def whole(job: Job) -> LogProbs:
-    """TRL's own method on everything, in float32 as any other plan's result."""
+def run_stock(job: Job) -> LogProbs:
+    """Run TRL's own method on all rows; the result is in float32 as that of other plans."""
     rest = (job.input_ids, job.attention_mask, job.completion_width)
     options = {"batch_size": job.batch_size, "compute_entropy": job.compute_entropy}
     scores = job.stock(_rows(job, range(len(job.input_ids)), job.completion_width), *rest, **options)
@@ -69,52 +69,54 @@ def whole(job: Job) -> LogProbs:
     return logps, entropies, loss
 
 
-def _rows(job: Job, rows: Sequence[int], kept: int) -> Any:
-    """The model for a pass of TRL's method over some rows and their first ``kept`` completion tokens."""
-    if job.support is None:
+def _rows(job: Job, rows: Sequence[int], length: int) -> Any:
+    """Return the model for a pass of TRL's method over some rows and their first ``length`` completion tokens."""
+    if job.allowed is None:
         return job.model
-    return within_rows(job.model, job.support, rows, kept, width=job.completion_width, head=job.head, tally=job.tally)
+    return truncated_rows(
+        job.model, job.allowed, rows, length, width=job.completion_width, head=job.head, mass=job.mass
+    )
 
 
 def _packed(job: Job, packed: Packed) -> Scores:
     model = job.model
-    if job.support is not None:
-        model = within_packed(model, job.support, packed, head=job.head, tally=job.tally)
-    return score_packed(model, packed, job.autocast, attention=job.known.attention, head=job.head)
+    if job.allowed is not None:
+        model = truncated_packed(model, job.allowed, packed, head=job.head, mass=job.mass)
+    return score_packed(model, packed, job.autocast, attention=job.traits.attention, head=job.head)
 
 
 def dummy(job: Job) -> torch.Tensor:
-    """The smallest pass that TRL's method can make, through the wrapped model: one scored token, times zero."""
+    """Run the smallest pass of TRL's method through the wrapped model: one scored token, times zero."""
     at = job.rows.prompt_width
     ids = job.input_ids[:1, at - 1 : at + 1]
     return 0.0 * job.stock(job.model, ids, torch.ones_like(ids), 1, compute_entropy=False)[0].sum()
 
 
-def run(job: Job, plan: Plan, rows: Sequence[int]) -> Iterator[Scored]:
-    """Make the passes of a plan, one by one, over ``rows``."""
+def run(job: Job, plan: PassPlan, rows: Sequence[int]) -> Iterator[PassScores]:
+    """Yield the scores of each pass of a plan over ``rows``."""
     if plan.layout == "packed":
         for trees in plan.passes:
             packed = lay_out(trees, job.rows, job.input_ids.device, joined=plan.joined)
-            if plan.joined and job.known.support.branching:
+            if plan.joined and job.traits.treatments.branching:
                 packed = replace(packed, branches=branches_of(trees, job.input_ids.device))
-            yield Scored(packed.target, *_bounded(job, partial(_packed, job, packed)), packed.input_ids.numel())
+            yield PassScores(packed.target, *_bounded(job, partial(_packed, job, packed)), packed.input_ids.numel())
         return
     trimmed = plan.layout == "trimmed"
-    sides = {"left": trimmed and job.known.support.trimming, "right": trimmed}
+    sides = {"left": trimmed and job.traits.treatments.trimming, "right": trimmed}
     for part in _parts(job, rows, sum(columns(job.rows, rows, **sides))):
-        ids, mask, kept = trim(job.rows, part, job.input_ids, job.attention_mask, **sides)
+        ids, mask, length = trim(job.rows, part, job.input_ids, job.attention_mask, **sides)
         index = torch.tensor(part, device=ids.device)
-        target = index[:, None] * job.completion_width + torch.arange(kept, device=ids.device)
-        yield Scored(target.reshape(-1), *_bounded(job, partial(_stock, job, part, ids, mask, kept)), ids.numel())
+        target = index[:, None] * job.completion_width + torch.arange(length, device=ids.device)
+        yield PassScores(target.reshape(-1), *_bounded(job, partial(_stock, job, part, ids, mask, length)), ids.numel())
 
 
-def _stock(job: Job, rows: Sequence[int], ids: torch.Tensor, mask: torch.Tensor, kept: int) -> Scores:
-    logps, entropies, _ = job.stock(_rows(job, rows, kept), ids, mask, kept, compute_entropy=job.compute_entropy)
+def _stock(job: Job, rows: Sequence[int], ids: torch.Tensor, mask: torch.Tensor, length: int) -> Scores:
+    logps, entropies, _ = job.stock(_rows(job, rows, length), ids, mask, length, compute_entropy=job.compute_entropy)
     return logps.reshape(-1), None if entropies is None else entropies.reshape(-1)
 
 
 def _parts(job: Job, rows: Sequence[int], width: int) -> Iterator[Sequence[int]]:
-    """Rows that TRL's method runs together, each of at most so many columns."""
+    """Yield the rows of each pass of TRL's method."""
     step = len(rows) if job.batch_size is None else job.batch_size
     if job.tokens_per_pass is not None:
         step = min(step, max(1, job.tokens_per_pass // width))
@@ -123,11 +125,11 @@ def _parts(job: Job, rows: Sequence[int], width: int) -> Iterator[Sequence[int]]
 
 
 def _bounded(job: Job, score: Callable[[], Scores]) -> Scores:
-    """One pass; with a bound on its tokens its graph is dropped, and built again when its gradient is known.
+    """Run one pass; with a bound on its tokens its graph is dropped, and rebuilt in the backward pass.
 
-    The loss needs the log-probabilities of all passes at once, and its backward pass would keep all their graphs alive.
-    With them dropped, the loss's gradient on the log-probabilities comes back first; then each pass runs forward again,
-    and backward with its share of it, before the next one starts.
+    The loss needs the log-probabilities of all passes at once, and its backward pass would need all their graphs. With
+    them dropped, the gradient of the log-probabilities is computed first; then each pass runs forward and backward in
+    turn.
     """
     if job.tokens_per_pass is None or not torch.is_grad_enabled():
         return score()

@@ -1,15 +1,15 @@
-"""Trees: rows that begin alike, laid out so that what they have in common is run once.
+"""Trees: rows with a common start, laid out so that the shared tokens run once.
 
-Completions of one prompt share it; completions that called the same tools in the same words and got the same results
-share these turns, too. A tree is cut into nodes where its rows part. Each node takes its tokens at the positions they
-have in every one of its rows and sees the nodes above it and itself, so the log-probabilities of a row and their
-gradient are those of the unpacked row. (Tree attention as in Cai et al. 2024, Medusa, there used for decoding.)
+Completions share their prompt; completions with the same tool calls and results share these turns, too. A tree is cut
+into nodes at the points where its rows differ. The tokens of a node have the same positions in all its rows, and attend
+to the node and the nodes above it, so the log-probabilities of a row and their gradient are those of the unpacked row.
+(Tree attention as in Cai et al. 2024, Medusa, there used for decoding.)
 
-Rows part before the first token behind which they score different ones, so each has a copy of that token: no token
-has two labels. A token that many rows share has one log-probability, which each of them reads; their gradients add up.
+Rows split before the first token with different labels, so each row has a copy of that token and no token has two
+labels. A shared token has one log-probability for all its rows; their gradients add up.
 
-Under dropout rows share the draw of what they share: each is still a draw of its own row, so the mean gradient is the
-same, but they are no longer independent.
+With dropout rows share the mask of shared tokens: each row is still a valid sample, so the mean gradient is the same,
+but rows are no longer independent.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from grpo_plus.engine.rows import Rows
 
 @dataclass(frozen=True)
 class Node:
-    """Steps ``start`` to ``end`` of all its ``rows``, which see the node ``above`` and what that sees."""
+    """Steps ``start`` to ``end`` of all its ``rows``; they attend to the node ``above`` and its ancestors."""
 
     start: int
     end: int
@@ -32,35 +32,35 @@ class Node:
 
     @property
     def size(self) -> int:
-        """Tokens of the node."""
+        """The number of tokens."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Nodes, each behind the one above it and before all that is not below it; the first has all rows."""
+    """Nodes in depth-first order; the first has all rows."""
 
     nodes: tuple[Node, ...]
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """The rows that the tree holds."""
+        """The rows of the tree."""
         return self.nodes[0].rows
 
     @cached_property
     def size(self) -> int:
-        """Tokens of the tree."""
+        """The number of tokens."""
         return sum(node.size for node in self.nodes)
 
     @cached_property
     def places(self) -> tuple[int, ...]:
-        """Where each node begins, in tokens of the tree."""
+        """The start of each node, in tokens of the tree."""
         sizes = [node.size for node in self.nodes]
         return tuple(np.cumsum([0, *sizes[:-1]]).tolist())
 
     @cached_property
     def until(self) -> tuple[int, ...]:
-        """Where the last token that sees a node ends, for each node."""
+        """The end of the last token that attends to each node."""
         until = [place + node.size for place, node in zip(self.places, self.nodes, strict=True)]
         for number in range(len(self.nodes) - 1, 0, -1):
             above = self.nodes[number].above
@@ -69,19 +69,19 @@ class Tree:
         return tuple(until)
 
     def pieces(self, number: int) -> list[tuple[int, int]]:
-        """Place and size of the nodes above a node, the first first."""
-        found, above = [], self.nodes[number].above
+        """Return place and size of the nodes above a node, top first."""
+        result, above = [], self.nodes[number].above
         while above is not None:
-            found.append((self.places[above], self.nodes[above].size))
+            result.append((self.places[above], self.nodes[above].size))
             above = self.nodes[above].above
-        return found[::-1]
+        return result[::-1]
 
 
 def grow(rows: Rows, chosen: Sequence[int], branches: int | None, least: float | None = None) -> list[Tree]:
-    """The trees of the chosen rows, at most ``branches`` rows each (None: as many as begin alike), longest first.
+    """Return the trees of the chosen rows, at most ``branches`` rows each (None: no limit), longest first.
 
-    Without ``least`` rows share their prompts. With it they share whatever they begin with, wherever that saves at
-    least so many tokens, above 0.
+    Without ``least`` rows share their prompts. With it they share any common start that saves at least so many tokens
+    (above 0).
     """
     trees: list[Tree] = []
     if least is None:
@@ -109,7 +109,7 @@ def grow(rows: Rows, chosen: Sequence[int], branches: int | None, least: float |
 
 
 def in_order(sequences: Sequence[np.ndarray]) -> tuple[list[int], list[int]]:
-    """Places of sequences of whole numbers, 0 or more, in order, and how far each begins as the one before it.
+    """Return the sorted order of sequences of non-negative integers, and the length of each common start with the last.
 
     >>> in_order([np.array([3, 1, 2]), np.array([5]), np.array([3, 1])])
     ([2, 0, 1], [0, 2, 0])
@@ -130,7 +130,7 @@ def _parts(members: Sequence[int], most: int | None) -> list[Sequence[int]]:
 
 
 def _cut(rows: Rows, members: Sequence[int], common: Sequence[int], least: float) -> list[Tree]:
-    """Trees of rows in an order in which each has the most first steps in common with the ones beside it."""
+    """Return the trees of rows in sorted order; ``common`` counts the first steps shared with the previous row."""
     forest: list[list[Node]] = []
     todo: list[tuple[int, int, int, int | None]] = [(0, len(members), 0, None)]
     while todo:

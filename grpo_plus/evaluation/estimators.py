@@ -1,22 +1,13 @@
-"""Estimates from several samples of each question: exact pass@k and majority@k, and intervals of their means.
+"""Estimates from several samples of each question: exact pass@k and majority@k.
 
 pass@k and majority@k of a question are expectations over all choices of k of its n samples. Chen et al. 2021,
 "Evaluating Large Language Models Trained on Code" (arXiv 2107.03374), equation 1; Wang et al. 2022, "Self-Consistency
 Improves Chain of Thought Reasoning in Language Models" (arXiv 2203.11171), for the vote.
-
-Samples of one question are correlated, so the question is the unit of variation. The interval is Wilson's (1927) with
-an effective number of samples: that of independent trials with the same variance of the mean (Korn and Graubard 1998,
-for clustered surveys). With one sample for each question it is Wilson's own. Unlike a normal interval it stays within
-[0, 1] and keeps a width when all questions agree.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, lgamma, log, sqrt
-from statistics import NormalDist
-
-Z = NormalDist().inv_cdf(0.975)
+from math import exp, lgamma, log
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -110,60 +101,3 @@ def _binomial(n: int, drawn: int, rate: float) -> float:
 def _check(n: int, k: int) -> None:
     if not 1 <= k <= n:
         raise ValueError(f"k is {k}, but it must be between 1 and the number of samples of the question ({n}).")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over ``questions`` questions, and its 95% confidence interval."""
-
-    value: float
-    low: float
-    high: float
-    questions: int
-
-
-def share(values: Sequence[float], samples: float = 1.0) -> Estimate:
-    """The mean of one number in [0, 1] for each question, with its interval.
-
-    >>> share([0.0, 1.0, 1.0, 1.0], samples=4).value
-    0.75
-
-    ``samples`` is the average number of samples of a question; the interval is never narrower than for that many
-    independent trials each.
-
-    Raises:
-        ValueError: there are no questions, or a value is outside [0, 1].
-    """
-    questions = _count(values)
-    if min(values) < 0 or max(values) > 1:
-        raise ValueError(f"shares lie between 0 and 1, got {min(values)} to {max(values)}.")
-    mean = sum(values) / questions
-    spread = sum((value - mean) ** 2 for value in values) / questions
-    trials = questions * max(1.0, samples)
-    if spread > 0:
-        trials = min(trials, mean * (1 - mean) / (spread / questions))
-    middle = (mean + Z * Z / (2 * trials)) / (1 + Z * Z / trials)
-    half = Z / (1 + Z * Z / trials) * sqrt(mean * (1 - mean) / trials + Z * Z / (4 * trials * trials))
-    # At 0 and 1, rounding could put the mean itself outside.
-    return Estimate(mean, max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half)), questions)
-
-
-def mean(values: Sequence[float]) -> Estimate:
-    """The mean of one number for each question, such as a score or a paired difference, with a normal interval.
-
-    >>> mean([0.25, 0.75]).value
-    0.5
-    """
-    questions = _count(values)
-    middle = sum(values) / questions
-    if questions == 1:
-        return Estimate(middle, float("-inf"), float("inf"), 1)
-    spread = sum((value - middle) ** 2 for value in values) / (questions - 1)
-    half = Z * sqrt(spread / questions)
-    return Estimate(middle, middle - half, middle + half, questions)
-
-
-def _count(values: Sequence[float]) -> int:
-    if not values:
-        raise ValueError("there are no questions to take the mean of.")
-    return len(values)

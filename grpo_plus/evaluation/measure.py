@@ -14,8 +14,6 @@ from typing import Annotated, Any, TypedDict
 
 from transformers import TrainerCallback
 
-from grpo_plus import _trl
-from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample, gain, label_problems
 from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
 from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
@@ -24,11 +22,14 @@ from grpo_plus.evaluation.tables import WIDTH, percent, results_table
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.recipe.options import checked_mapping
 from grpo_plus.sampling.in_step import in_step
-from grpo_plus.training.pieces import drawn_from
-from grpo_plus.training.run import Run
+from grpo_plus.training.observers.run import Run
+from grpo_plus.trl.ranks import gather_objects, is_fsdp2, zero_stage
+from grpo_plus.trl.sharded import drawn_from
+from grpo_plus.trl.tools import rewarding_environments
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import Matches, Range
 from grpo_verifiers.redaction import get_logger, redact_text
+from grpo_verifiers.stats import MeanEstimate
 
 logger = get_logger("grpo_plus.measure")
 
@@ -44,10 +45,10 @@ class MeasureSettings(TypedDict, total=False):
     n: Whole
     k: Whole
     limit: Whole
-    seed: Annotated[int, Range(0, told="a whole number of at least 0")]
+    seed: Annotated[int, Range(0, text="a whole number of at least 0")]
     batch: Whole
     max_completion_length: Whole
-    temperature: Annotated[float, Range(0, finite=True, told="0 (greedy) or more")]
+    temperature: Annotated[float, Range(0, finite=True, text="0 (greedy) or more")]
 
 
 KEYS = tuple(MeasureSettings.__annotations__)
@@ -74,8 +75,8 @@ class Measure:
         self._settings = dict(settings)
         self._trainer = trainer
         self._n = int(settings.get("n", 1))
-        self._verifiers = [live.verifier for live in trainer.verification.live]
-        rewards = [OwnReward(name) for name in _trl.rewarding_environments(trainer)]
+        self._verifiers = [live.verifier for live in trainer.pipeline.verifiers.live]
+        rewards = [OwnReward(name) for name in rewarding_environments(trainer)]
         self._judges: list[Any] = [*self._verifiers, *rewards]
         problems = [
             f"measure has one result for each name, and {text}" for text in label_problems(self._verifiers, rewards)
@@ -83,13 +84,13 @@ class Measure:
         if not self._judges:
             problems.append("measure needs verifiers to judge with, and the config has none: set verifiers.")
         if trainer.tools:
-            problems += trainer.calling.data_problems(f"measure, split {settings.get('split', 'test')}", rows)
-        if trainer.is_fsdp_enabled and not _trl.is_fsdp2(trainer):
+            problems += trainer.pipeline.tools.data_problems(f"measure, split {settings.get('split', 'test')}", rows)
+        if trainer.is_fsdp_enabled and not is_fsdp2(trainer):
             problems.append(
                 "measure cannot draw from a model that FSDP1 holds in pieces: use FSDP2, or remove measure and use "
                 "grpo-plus eval on the trained model."
             )
-        if _trl.zero_stage(trainer) == 3 and not trainer.args.ds3_gather_for_generation:
+        if zero_stage(trainer) == 3 and not trainer.args.ds3_gather_for_generation:
             problems.append(
                 "measure draws from the whole model in every process, which ds3_gather_for_generation: false forbids "
                 "under DeepSpeed ZeRO-3: set it to true, or remove measure and use grpo-plus eval on the trained model."
@@ -99,7 +100,7 @@ class Measure:
         raise_all(problems)
         limit = settings.get("limit")
         self._rows = rows if limit is None else rows.select(range(min(int(limit), len(rows))))
-        self._in_pieces = _trl.is_fsdp2(trainer)
+        self._in_pieces = is_fsdp2(trainer)
         self._late = self._in_pieces or trainer.is_deepspeed_enabled  # until training begins weights are on the CPU
         self.found: dict[str, Evaluation] = {}
 
@@ -134,13 +135,13 @@ class Measure:
             with _unharmed():
                 store = self._store(when, drawing, resumes=resumes)
         own = [(sample.row, sample.sample) for sample in store.done] if store else []
-        done = {tuple(pair) for pair in _trl.gather_objects(own)}  # the first process has them
+        done = {tuple(pair) for pair in gather_objects(own)}  # the first process has them
         pairs = pairs_of(range(rank, len(self._rows), world), self._n, done)
         if resumes and self._late and len(done) < len(self._rows) * self._n:
             return "Accuracy before training is not known: the run that was to measure it ended before that."
         judged: list[Sample] = []
         with (
-            trainer.guard.sampling(),
+            trainer.pipeline.quantised.sampling(),
             drawn_from(trainer) as model,
             in_step(model, device) if self._in_pieces else nullcontext(),
         ):
@@ -152,8 +153,8 @@ class Measure:
                 device=device if self._in_pieces else None,
                 alone=not self._in_pieces,
             )
-            turns = TurnSampler(sampler, trainer, trainer.calling) if trainer.tools else None
-            with turns.lent() if turns else nullcontext():
+            turns = TurnSampler(sampler, trainer, trainer.pipeline.tools) if trainer.tools else None
+            with turns.borrowed() if turns else nullcontext():
                 for samples in draw(
                     sampler,
                     self._rows,
@@ -161,13 +162,13 @@ class Measure:
                     pairs=pairs,
                     seed=int(self._settings.get("seed", 0)),
                     batch=int(self._settings.get("batch", BATCH)),
-                    verifier_column=trainer.verification.column,
+                    verifier_column=trainer.pipeline.verifiers.column,
                     turns=turns,
                 ):
                     judged += samples
         if when == "after":  # training has closed what it had open
-            trainer.calling.close()
-        everybodys = [Sample.from_json(values) for values in _trl.gather_objects([s.as_json() for s in judged])]
+            trainer.pipeline.tools.close()
+        everybodys = [Sample.from_json(values) for values in gather_objects([s.as_json() for s in judged])]
         with _unharmed():
             if store:
                 store.add(everybodys)
@@ -206,7 +207,7 @@ class Measure:
         """Both measurements in a few words, for a model card."""
         return "; ".join(f"{when} training {self._headline(found)}" for when, found in self.found.items())
 
-    def _gains(self, after: Evaluation) -> dict[str, Estimate]:
+    def _gains(self, after: Evaluation) -> dict[str, MeanEstimate]:
         """The rise of every verifier's accuracy since the measurement before training, paired over the rows."""
         before = self.found.get("before")
         earlier = {} if before is None else before.results
@@ -225,7 +226,7 @@ class Measure:
 
     def _rewarded(self, found: Evaluation) -> dict[str, Results]:
         """The results of verifiers with a weight; the others are in the table only."""
-        unpaid = {live.verifier.label for live in self._trainer.verification.live if live.weight == 0}
+        unpaid = {live.verifier.label for live in self._trainer.pipeline.verifiers.live if live.weight == 0}
         return {label: results for label, results in found.results.items() if label not in unpaid}
 
     def _store(self, when: str, drawing: Drawing, *, resumes: bool) -> Store:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.evaluation.estimators import Estimate, maj_at_k, mean, pass_at_k, share
+from grpo_plus.evaluation.estimators import maj_at_k, pass_at_k
+from grpo_verifiers.stats import MeanEstimate, mean, share
 from grpo_verifiers.verdict import Status
 
 if TYPE_CHECKING:
@@ -94,21 +95,21 @@ class Results:
     """
 
     label: str
-    score: Estimate | None
-    passes: Mapping[int, Estimate]
-    majorities: Mapping[int, Estimate]
+    score: MeanEstimate | None
+    passes: Mapping[int, MeanEstimate]
+    majorities: Mapping[int, MeanEstimate]
     statuses: Mapping[str, int]
     by_row: Mapping[int, float]
 
     @property
-    def accuracy(self) -> Estimate | None:
+    def accuracy(self) -> MeanEstimate | None:
         """pass@1, the share of right samples; None if the verifier applied to no sample."""
         return self.passes.get(1)
 
     def as_json(self) -> dict[str, Any]:
         """For a results file."""
 
-        def of(estimates: Mapping[int, Estimate]) -> dict[str, Any]:
+        def of(estimates: Mapping[int, MeanEstimate]) -> dict[str, Any]:
             return {str(k): asdict(estimate) for k, estimate in estimates.items()}
 
         return {
@@ -135,7 +136,7 @@ class Evaluation:
         ks: Sequence[int],
         notes: Sequence[str] = (),
     ) -> "Evaluation":
-        """Estimate everything from samples in any order, which hold the verdicts of ``verifiers``.
+        """MeanEstimate everything from samples in any order, which hold the verdicts of ``verifiers``.
 
         ``ks`` are the k of pass@k and majority@k; 1 is added.
         """
@@ -165,7 +166,7 @@ class Evaluation:
         return sum(sample.failed_calls for sample in self.samples)
 
 
-def gain(before: Results, after: Results) -> Estimate | None:
+def gain(before: Results, after: Results) -> MeanEstimate | None:
     """The rise of the share of right samples, paired over the rows of both; None if they share no row."""
     shared = before.by_row.keys() & after.by_row.keys()
     return mean([after.by_row[row] - before.by_row[row] for row in shared]) if shared else None

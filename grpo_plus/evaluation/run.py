@@ -10,8 +10,8 @@ from grpo_plus.evaluation.sample import Drawing, Sampler, Whole, seed_of
 from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_plus.evaluation.turns import Completed, TurnSampler
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.live_verifier import LiveVerifier
-from grpo_plus.training.verification import Verification
+from grpo_plus.training.scoring.live_verifier import LiveVerifier
+from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import fits, value_problems
 from grpo_verifiers.redaction import redact_text
@@ -136,7 +136,7 @@ def draw(
     Completions are of several turns where ``turns`` draws them, and else of one.
     """
     live = [LiveVerifier(verifier, only=verifier_column) for verifier in verifiers]
-    verification = Verification(live, verifier_column)
+    verification = Verifiers(live, verifier_column)
     waiting: Completed | None = None
     try:
         for start in range(0, len(pairs), batch):
@@ -184,7 +184,7 @@ def _completed(
     return Completed(prompts, completions, drawn, None, samples)
 
 
-def _judged(verification: Verification, drawn: Completed) -> list[Sample]:
+def _judged(verification: Verifiers, drawn: Completed) -> list[Sample]:
     found: list[dict[str, Any]] = [dict(sample.verdicts) for sample in drawn.samples]
     for live in verification.live:
         live(drawn.prompts, drawn.texts, drawn.ids)

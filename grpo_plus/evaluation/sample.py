@@ -16,7 +16,7 @@ from grpo_plus.sampling.rollout import affordable_rows, refusal
 from grpo_plus.sampling.sampler import Sampling
 from grpo_verifiers.options import Range, value_problems
 
-Whole = Annotated[int, Range(1, told="a whole number of at least 1")]
+Whole = Annotated[int, Range(1, text="a whole number of at least 1")]
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Drawing:
     """
 
     max_completion_length: Whole = 256
-    temperature: Annotated[float, Range(0, 1e6, told="0 (greedy) or more")] = 1.0
-    top_p: Annotated[float, Range(0, 1, open_low=True, told="a number above 0 and up to 1")] = 1.0
-    top_k: Annotated[int, Range(0, told="a whole number, 0 for no limit")] = 0
-    min_p: Annotated[float, Range(0, 1, told="a number from 0 to 1")] | None = None
-    repetition_penalty: Annotated[float, Range(1e-6, 1e6, told="a number above 0")] = 1.0
+    temperature: Annotated[float, Range(0, 1e6, text="0 (greedy) or more")] = 1.0
+    top_p: Annotated[float, Range(0, 1, open_low=True, text="a number above 0 and up to 1")] = 1.0
+    top_k: Annotated[int, Range(0, text="a whole number, 0 for no limit")] = 0
+    min_p: Annotated[float, Range(0, 1, text="a number from 0 to 1")] | None = None
+    repetition_penalty: Annotated[float, Range(1e-6, 1e6, text="a number above 0")] = 1.0
 
     def __post_init__(self) -> None:
         """Refuse values outside their ranges."""

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, Sample
-from grpo_verifiers.files import open_own, read_text, write_whole
+from grpo_verifiers.files import open_own, read_text, write_atomic
 from grpo_verifiers.redaction import redact
+from grpo_verifiers.stats import MeanEstimate
 
 
 class StoreError(ValueError):
@@ -41,8 +41,8 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             if not overwrite and (path.exists() or self.beside.exists()):
                 self.done = self._taken_up()
-            write_whole(path, "".join(_line(sample) for sample in self.done))
-            write_whole(self.beside, self._text(None))
+            write_atomic(path, "".join(_line(sample) for sample in self.done))
+            write_atomic(self.beside, self._text(None))
             self._file = open_own(path, "a", encoding="utf-8")
         except OSError as error:
             raise StoreError(f"the samples file {path} cannot be written: {error}.") from error
@@ -58,7 +58,7 @@ class Store:
                 "goes on from there."
             ) from error
 
-    def finish(self, evaluation: Evaluation, gains: Mapping[str, Estimate] | None = None) -> None:
+    def finish(self, evaluation: Evaluation, gains: Mapping[str, MeanEstimate] | None = None) -> None:
         """Write the results beside the samples, with the ``gains`` since an earlier evaluation by label."""
         self._file.close()
         results = {label: found.as_json() for label, found in evaluation.results.items()}
@@ -70,7 +70,7 @@ class Store:
         if evaluation.calls is not None:
             rest |= {"calls": evaluation.calls, "failed_calls": evaluation.failed_calls}
         rest |= {"gain": {label: asdict(each) for label, each in gains.items()}} if gains else {}
-        write_whole(self.beside, self._text({"verifiers": results, **rest}))
+        write_atomic(self.beside, self._text({"verifiers": results, **rest}))
 
     def close(self) -> None:
         """Close the file."""

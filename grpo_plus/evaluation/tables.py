@@ -3,21 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.evaluation.estimators import Estimate
 from grpo_plus.evaluation.results import Evaluation, Results
+from grpo_verifiers.stats import MeanEstimate
 
 WIDTH = 100
 """Of a table outside a terminal."""
 
 
-def percent(estimate: Estimate | None) -> str:
+def percent(estimate: MeanEstimate | None) -> str:
     """``46.1% (43.0 to 49.2)``."""
     if estimate is None:
         return "none"
     return f"{estimate.value:.1%} ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
 
 
-def number(estimate: Estimate | None) -> str:
+def number(estimate: MeanEstimate | None) -> str:
     """``0.461 (0.430 to 0.492)``; an interval without ends is left out."""
     if estimate is None:
         return "none"

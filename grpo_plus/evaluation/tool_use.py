@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
-from grpo_plus import _trl
 from grpo_plus.config import GRPOPlusConfig
 from grpo_plus.evaluation.sample import Drawing, Sampler, random_state_kept
 from grpo_plus.evaluation.turns import TurnSampler
-from grpo_plus.training.calling import Calling
 from grpo_plus.training.hooks import Setup
+from grpo_plus.training.rollout.tool_loop import ToolLoop
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.tools import tiny_tool_trainer
 from grpo_verifiers.errors import ConfigError, raise_all
 
 
@@ -54,7 +55,7 @@ class ToolUse:
         tokenizer = copy.deepcopy(tokenizer)  # TRL teaches it to read calls
         with tempfile.TemporaryDirectory(prefix="grpo_plus_eval") as folder:
             config = self.config(folder, max_completion_length=drawing.max_completion_length)
-            calling = Calling(config.recipe)
+            calling = ToolLoop(config.recipe)
             setup = Setup(None, None, config, None, None, {})
             raise_all([*calling.problems(setup), *calling.data_problems("the dataset", _table(rows))])
             try:
@@ -63,20 +64,20 @@ class ToolUse:
                 calling.after_loading(host)
                 sampler = Sampler(model, tokenizer, drawing, self.chat_template_kwargs)
                 turns = TurnSampler(sampler, host, calling)
-                with turns.lent():
+                with turns.borrowed():
                     yield sampler, turns
             finally:
                 calling.close()
 
 
-def _host(model: Any, tokenizer: Any, config: GRPOPlusConfig, further: Mapping[str, Any]) -> _trl.Host:
+def _host(model: Any, tokenizer: Any, config: GRPOPlusConfig, further: Mapping[str, Any]) -> Host:
     """TRL's trainer with the tools; all generators of random numbers are as before."""
     readable = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     state = random.getstate()
     try:
         with random_state_kept(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*experimental feature")
-            return _trl.tool_trainer(config, tokenizer, readable, **further)
+            return tiny_tool_trainer(config, tokenizer, readable, **further)
     except ValueError as error:  # TRL's, of a chat template that knows no tools
         raise ConfigError([f"the tools cannot be shown to the model: {error}"]) from error
     finally:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from grpo_plus import _trl
-from grpo_plus._trl import Host
 from grpo_plus.evaluation.results import PASSES, OwnReward, Sample
 from grpo_plus.evaluation.sample import Sampler, seed_of
 from grpo_plus.record.turns import turn_rows
-from grpo_plus.training.calling import Calling
+from grpo_plus.training.rollout.tool_loop import ToolLoop, Turns
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.tools import ToolRollouts, rewarding_environments, sample_tool_rollouts, tool_rollout_trainer
 from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import Status
@@ -39,7 +39,7 @@ class TurnSampler:
     ``rewards`` are the rewards that its environments give.
     """
 
-    def __init__(self, sampler: Sampler, host: Host, calling: Calling) -> None:
+    def __init__(self, sampler: Sampler, host: Host, calling: ToolLoop) -> None:
         """Draw with ``sampler``, whose ``most`` tokens count for all turns of a completion and what tools say.
 
         ``host`` and ``calling`` are a trainer and its hook, which must not draw at the same time.
@@ -47,27 +47,33 @@ class TurnSampler:
         self._sampler, self._calling = sampler, calling
         self._pairs: Sequence[tuple[int, int]] = ()
         self._seed = 0
-        self.rewards = [OwnReward(name) for name in _trl.rewarding_environments(host)]
-        self._drawer = _trl.turn_drawer(host, self._turn, calling.loop, sampler.most)
+        self._turns: Turns | None = None  # of the last batch that called a tool
+        self.rewards = [OwnReward(name) for name in rewarding_environments(host)]
+        self._drawer = tool_rollout_trainer(host, self._turn, self._loop, sampler.most)
 
-    def lent(self) -> AbstractContextManager[None]:
+    def borrowed(self) -> AbstractContextManager[None]:
         """Within the block completions can be drawn; at its end no session of a tool is left."""
-        return self._calling.lent(self._drawer)
+        return self._calling.borrowed_by(self._drawer)
+
+    def _loop(self, *arguments: Any) -> Any:
+        result, self._turns = self._calling.loop(*arguments)
+        return result
 
     def complete(self, rows: Sequence[dict[str, Any]], pairs: Sequence[tuple[int, int]], seed: int) -> Completed:
         """A completion for each of the rows, whose numbers and the samples' are ``pairs``."""
         calling = self._calling
         self._pairs, self._seed = pairs, seed
-        calling.prompts(rows)
-        drawn = _trl.draw_turns(self._drawer, rows)
+        calling.open(rows)
+        drawn = sample_tool_rollouts(self._drawer, rows)
         calling.ask_rewards()
         samples = [self._sample(place, *pair, rows[place], drawn) for place, pair in enumerate(pairs)]
-        return Completed(drawn.prompts, drawn.completions, drawn.ids, calling.turns, samples)
+        return Completed(
+            drawn.prompts, drawn.completions, drawn.ids, None if self._turns is None else self._turns.turns, samples
+        )
 
-    def _sample(self, place: int, row: int, sample: int, given: dict[str, Any], drawn: _trl.DrawnTurns) -> Sample:
-        turns, spans = self._calling.turns, self._calling.turn_tokens
-        assert turns is not None
-        assert spans is not None
+    def _sample(self, place: int, row: int, sample: int, given: dict[str, Any], drawn: ToolRollouts) -> Sample:
+        assert self._turns is not None
+        turns, spans = self._turns
         ids, prompt, said = drawn.ids[place], drawn.prompts[place], turns[place]
         statuses = [call.status for turn in said for call in turn.calls]
         run = [status for status in statuses if status != NOT_RUN]
@@ -87,14 +93,14 @@ class TurnSampler:
 
     def _turn(self, prompt_ids: list[list[int]]) -> list[list[int]]:
         """The tokens of a turn behind each of the prompts."""
-        waiting, calling = self._calling.waiting, self._calling
+        waiting, calling = self._calling.rows_to_continue, self._calling
         chosen = self._pairs if waiting is None else [self._pairs[place] for place in waiting]
         seeds = [seed_of(self._seed, *pair, calling.round) for pair in chosen]
         most = self._sampler.most
         if waiting is not None:  # TRL cuts off what is longer
             most = max(1, min(most, max(calling.room(prompt_ids))))
         ids = self._sampler.complete(prompt_ids, seeds, most=most)
-        calling.drawn(prompt_ids, ids)
+        calling.begin_calls(prompt_ids, ids)
         return ids
 
     def _rewarded(self, environment: Any) -> dict[str, dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""A number read off the hidden states of a language model: the value of a state, or the reward of a text."""
+"""Critics and reward models: one number for each hidden state of a language model."""

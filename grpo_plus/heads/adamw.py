@@ -1,4 +1,4 @@
-"""AdamW over weights of a head's own, apart from the policy's optimizer: gradients averaged, state as tensors."""
+"""AdamW for the weights of a head, separate from the policy's optimizer: averaged gradients, state as tensors."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,9 +10,9 @@ from grpo_plus.heads.scalar import copies
 
 
 class OwnAdamW:
-    """AdamW with gradient clipping over parameters by name, the same on every rank.
+    """AdamW with gradient clipping over named parameters, the same on every rank.
 
-    ``average`` averages a tensor over all ranks; None where there is one process.
+    ``average`` averages a tensor over all ranks; None for one process.
     """
 
     _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -29,15 +29,15 @@ class OwnAdamW:
         self.parameters = dict(parameters)
         self._clip = max_grad_norm
         self._average = average
-        # One weight after the other: for all at once, as is the default on a card, it copies them all.
+        # One weight at a time: the default on CUDA, all at once, copies them all.
         self._adamw = torch.optim.AdamW(
             list(self.parameters.values()), lr=learning_rate, weight_decay=weight_decay, foreach=False
         )
 
     def step(self) -> float:
-        """One update by the gradients that are there; gives their norm before clipping and drops them.
+        """Update the weights, clear the gradients and return their norm before clipping.
 
-        Ranks must call it together. A norm that is not finite changes nothing.
+        All ranks must call it. A norm that is not finite changes nothing.
         """
         gradients = []
         for parameter in self.parameters.values():
@@ -58,17 +58,17 @@ class OwnAdamW:
         return norm
 
     def zero_grad(self) -> None:
-        """Drop the gradients."""
+        """Clear the gradients."""
         for parameter in self.parameters.values():
             parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """The moments, on the CPU; none before the first step."""
+        """Return the moments on the CPU; empty before the first step."""
         states = {name: self._adamw.state.get(parameter, {}) for name, parameter in self.parameters.items()}
         return copies({f"{name}/{kind}": tensor for name, state in states.items() for kind, tensor in state.items()})
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from these moments."""
+        """Restore the moments that `tensors` returned."""
         if not tensors:
             self._adamw.state.clear()
             return

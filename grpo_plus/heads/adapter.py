@@ -1,7 +1,7 @@
-"""A LoRA adapter of a head's own on the policy's base: no second base model, in 4 bits as well.
+"""A separate LoRA adapter of a head on the policy's base, also in 4 bits: no second base model.
 
-Neither PEFT's list of adapters nor the model's ``state_dict`` has it: saving, merging, vLLM and TRL's reference do not
-see it. Its weights are in the checkpoints of the hook that owns it. The policy's optimizer and DDP leave it out because
+It is missing from PEFT's list of adapters and from the model's ``state_dict``, so saving, merging, vLLM and TRL's
+reference do not see it. Its weights are in the checkpoints of its hook. The policy's optimizer and DDP skip it because
 it requires a gradient only while it is `active`.
 """
 
@@ -21,20 +21,20 @@ from grpo_plus.heads.trunk import HeadError, Trunk, unfrozen
 
 
 class AdapterTrunk(Trunk):
-    """Hidden states of the policy's base under an adapter of this ``name``, which starts as nothing.
+    """Hidden states of the policy's base with an adapter of this ``name``, which has no effect initially.
 
-    It stands on the layers that the policy's own LoRA adapter stands on, in float32 and without dropout.
+    It is on the same layers as the policy's LoRA adapter, in float32 and without dropout.
 
     Args:
         adapted: the policy, a PEFT model.
-        name: of the adapter; no other adapter may have it.
-        rank: its rank; None takes the policy's.
-        alpha: its scale; None keeps the policy's ratio of scale to rank.
+        name: a unique name of the adapter.
+        rank: its rank; None: the policy's.
+        alpha: its scale; None: the policy's ratio of scale to rank.
         freeze: parts of the model (`FREEZABLE`) whose adapter weights stay 0.
-        seed: of its first weights; the generators of the run are left alone.
+        seed: seed of its initial weights; the run's generators do not change.
 
     Raises:
-        HeadError: the policy has no LoRA adapter, or the name is taken.
+        HeadError: the policy has no LoRA adapter, or has an adapter of this name.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class AdapterTrunk(Trunk):
     ) -> None:
         kind = str(getattr(getattr(adapted, "peft_type", None), "value", "none"))
         if kind != "LORA":
-            raise HeadError(f"an adapter of its own stands beside a LoRA adapter, and the policy has {kind}.")
+            raise HeadError(f"a separate adapter needs a LoRA adapter, and the policy has {kind}.")
         self.name = name
         self._adapted = adapted
         _add(adapted, name, rank, alpha, seed)
@@ -59,8 +59,8 @@ class AdapterTrunk(Trunk):
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """The adapter in the place of the policy's own; the policy's weights require no gradient inside."""
-        with without_dropout(self.model, drops), kept(self._adapted) as layers:
+        """Replace the policy's adapter inside the block; the policy's weights require no gradient there."""
+        with without_dropout(self.model, drops), preserved_adapters(self._adapted) as layers:
             for layer in layers:
                 _activate(layer, self.name)
             own = {id(parameter) for parameter in self._own.values()}
@@ -71,8 +71,8 @@ class AdapterTrunk(Trunk):
 
 
 @contextmanager
-def kept(model: nn.Module) -> Iterator[list[Any]]:
-    """Put back which adapters are at work, and what requires a gradient; gives the layers that have adapters."""
+def preserved_adapters(model: nn.Module) -> Iterator[list[Any]]:
+    """Restore active adapters and ``requires_grad`` flags at the end; yields the layers with adapters."""
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     layers = [m for m in model.modules() if isinstance(m, BaseTunerLayer | AuxiliaryTrainingWrapper)]
     states = [(layer, list(layer.active_adapters), layer.disable_adapters) for layer in layers]
@@ -88,28 +88,28 @@ def kept(model: nn.Module) -> Iterator[list[Any]]:
 
 
 def _activate(layer: Any, name: str) -> None:
-    if isinstance(layer, AuxiliaryTrainingWrapper):  # a module that the policy trains whole: the base's own runs
+    if isinstance(layer, AuxiliaryTrainingWrapper):  # fully trained by the policy: the base module runs
         layer.set_adapter([])
         return
     if layer.disable_adapters:
         layer.enable_adapters(enabled=True)
-    # Tokens that the policy trains by themselves (trainable_token_indices) have no weights of this name.
+    # Layers of separately trained tokens (trainable_token_indices) have no weights of this name.
     present = any(name in getattr(layer, part, ()) for part in layer.adapter_layer_names)
     layer.set_adapter([name] if present else [])
 
 
 def _add(adapted: Any, name: str, rank: int | None, alpha: float | None, seed: int) -> None:
-    beside = adapted.peft_config[adapted.active_adapters[0]]
+    policy = adapted.peft_config[adapted.active_adapters[0]]
     if any(f".{name}." in f"{key}." for key, _ in adapted.named_parameters()) or name in adapted.peft_config:
-        raise HeadError(f"the policy has an adapter named {name!r} already, which is kept for a head: rename it.")
-    config: Any = copy.deepcopy(beside)
-    config.r = beside.r if rank is None else rank
-    config.lora_alpha = beside.lora_alpha * config.r / beside.r if alpha is None else alpha
+        raise HeadError(f"the policy has an adapter named {name!r} already, a name reserved for a head: rename it.")
+    config: Any = copy.deepcopy(policy)
+    config.r = policy.r if rank is None else rank
+    config.lora_alpha = policy.lora_alpha * config.r / policy.r if alpha is None else alpha
     config.lora_dropout, config.bias, config.use_dora = 0.0, "none", False
-    config.init_lora_weights = True  # other ways to start an adapter change the base weights
+    config.init_lora_weights = True  # other initializations change the base weights
     config.modules_to_save = config.trainable_token_indices = config.layer_replication = None
     config.rank_pattern, config.alpha_pattern, config.inference_mode = {}, {}, False
-    with kept(adapted), torch.random.fork_rng():
+    with preserved_adapters(adapted), torch.random.fork_rng():
         torch.manual_seed(seed)
         adapted.add_adapter(name, config)
     del adapted.peft_config[name]
@@ -122,6 +122,6 @@ def _add(adapted: Any, name: str, rank: int | None, alpha: float | None, seed: i
 
 
 def _leave_out(name: str, _module: nn.Module, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
-    """Take the adapter's weights out of what a layer gives to be saved."""
+    """Remove the adapter's weights from the state of a layer."""
     for key in [key for key in state if key.startswith(prefix) and f".{name}." in f"{key}."]:
         del state[key]

@@ -1,4 +1,4 @@
-"""A model of a head's own: a second set of weights, none of which the policy shares."""
+"""A separate model of a head: a second set of weights, not shared with the policy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,19 +10,19 @@ from grpo_plus.heads.trunk import HeadError, Trunk, unfrozen
 
 
 class ModelTrunk(Trunk):
-    """Hidden states of a model of its own, loaded without its language model head.
+    """Hidden states of a separate model, loaded without its language model head.
 
     Args:
-        name: of the model, or its folder.
-        vocabulary: tokens that it must be able to read: those of the policy.
-        dtype: of its weights.
+        name: name or folder of the model.
+        vocabulary: the number of tokens of the policy, which it must support.
+        dtype: dtype of its weights.
         freeze: parts of the model (`FREEZABLE`) that are not trained.
-        checkpointing: whether activations are computed again in the backward pass, as for the policy.
-        keywords: further ones of ``from_pretrained``.
-        field: what messages call it.
+        checkpointing: recompute activations in the backward pass, as for the policy.
+        keywords: further arguments of ``from_pretrained``.
+        field: the name in messages.
 
     Raises:
-        HeadError: it cannot be loaded, is quantised, reads images, or has fewer tokens than the policy.
+        HeadError: it cannot be loaded, is quantised, multimodal, or has fewer tokens than the policy.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class ModelTrunk(Trunk):
             )
         text = getattr(model.config, "get_text_config", lambda: model.config)()
         if text is not model.config:
-            raise HeadError(f"{field} is {name!r}, a multimodal model: give one that reads texts alone.")
+            raise HeadError(f"{field} is {name!r}, a multimodal model: set a text-only one.")
         size = int(text.vocab_size)
         if size < vocabulary:
             raise HeadError(
-                f"{field} is {name!r}, which reads {size} tokens, and the policy writes {vocabulary}: give one with "
+                f"{field} is {name!r}, which reads {size} tokens, and the policy writes {vocabulary}: set one with "
                 "the policy's tokenizer."
             )
         model.to(device).train()
@@ -65,7 +65,7 @@ class ModelTrunk(Trunk):
 
 
 def _quantised(model: Any) -> str | None:
-    """How the weights are stored where these are not their numbers."""
+    """Return the quantisation of the weights in words; None without one."""
     if not getattr(model, "is_quantized", False):
         return None
     for bits in (4, 8):
@@ -76,9 +76,9 @@ def _quantised(model: Any) -> str | None:
 
 
 def compare_tokenizers(name: str, own: Any, *, field: str = "model", may_differ: float = 0.0) -> None:
-    """Refuse a model whose ids mean other tokens than the policy's. One without a tokenizer is taken as it is.
+    """Refuse a model whose token ids differ from the policy's; a model without a tokenizer passes.
 
-    ``may_differ`` is the share of the policy's tokens that may have another number there.
+    ``may_differ`` is the allowed share of the policy's tokens with different ids.
     """
     try:
         theirs = AutoTokenizer.from_pretrained(name).get_vocab()
@@ -90,5 +90,5 @@ def compare_tokenizers(name: str, own: Any, *, field: str = "model", may_differ:
         there = theirs.get(wrong[0], "none")
         raise HeadError(
             f"{field} is {name!r}, which has another tokenizer than the policy: the token {wrong[0]!r} has the number "
-            f"{policy_ids[wrong[0]]} in the policy's and {there} in this one. Give a model with the policy's tokenizer."
+            f"{policy_ids[wrong[0]]} in the policy's and {there} in this one. Set a model with the policy's tokenizer."
         )

@@ -1,4 +1,4 @@
-"""Passes of a trunk through the engine: trees of prompts and completions are packed as the policy's are."""
+"""Passes of a trunk through the engine, packed like those of the policy."""
 
 import inspect
 from collections.abc import Callable
@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus._trl import Host
 from grpo_plus.engine import Engine, Facts, facts_of
 from grpo_plus.engine.facts import REPLICATED, SINGLE
 from grpo_plus.engine.forward import Autocast, Head
 from grpo_plus.engine.pack import IGNORED
 from grpo_plus.heads.scalar import ScalarHead
 from grpo_plus.heads.trunk import Trunk
+from grpo_plus.trl.host import Host
 
 
 def distributed_problems(host: Host, field: str) -> list[str]:
-    """Why weights of their own, beside the policy's, cannot be trained in this kind of run; empty when they can."""
+    """Return the problems of training separate weights in this kind of run."""
     if host.is_deepspeed_enabled or host.is_fsdp_enabled:
         name = "DeepSpeed" if host.is_deepspeed_enabled else "FSDP"
-        return [f"{field} trains weights beside the policy's, which is not built for {name}: use DDP or one process."]
+        return [f"{field} trains weights beside the policy's, which does not work with {name}: use DDP or one process."]
     if facts_of(host, None).kind not in {SINGLE, REPLICATED}:
         return [f"{field} trains weights beside the policy's, with DDP or in one process; this run is neither."]
     return []
@@ -36,9 +36,9 @@ class _Read:
 
 
 class _Reader:
-    """A trunk in the place of a model whose head scores labels: what it gives for a label is what `read` makes of it.
+    """A trunk with the interface of a model that scores labels; the score of a label is the result of ``read``.
 
-    ``read`` gets hidden states (T, L, H) and where labels stand (T, L); it returns (T, L), zero elsewhere.
+    ``read`` takes hidden states (T, L, H) and the mask of labels (T, L); it returns (T, L), zero without a label.
     """
 
     def __init__(self, trunk: Trunk, read: Callable[[Tensor, Tensor], Tensor]) -> None:
@@ -65,9 +65,9 @@ def _read_by(head: ScalarHead) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 class _Collector:
-    """Reads each pass by a head, and keeps its hidden states in main memory.
+    """Applies a head to each pass and stores the hidden states in main memory.
 
-    Its numbers say, from 1, which of them is a label's.
+    It returns the number of each label's hidden state, counted from 1.
     """
 
     def __init__(self, head: ScalarHead) -> None:
@@ -81,18 +81,18 @@ class _Collector:
         first, self._count = self._count + 1, self._count + len(part)
         self._values.append(self._head(part))
         self._parts.append(part.cpu())
-        # float32 counts to 2**24 without a gap; the engine puts float32 into its places
+        # float32 counts to 2**24 without a gap; the result of the engine is float32
         numbers = torch.arange(first, self._count + 1, device=part.device, dtype=torch.float32)
         return numbers.new_zeros(scored_TL.shape).masked_scatter(scored_TL, numbers)
 
     def placed(self, numbers_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (B, T), and in main memory hidden states (B, T, H), by their numbers; zero where there is none."""
+        """Return values (B, T) and hidden states (B, T, H), in main memory, by their numbers; zero without one."""
         weight = self._head.weight
         values_BT = torch.cat([weight.new_zeros(1), *self._values])[numbers_BT].float()
         like = self._parts[0] if self._parts else weight.detach().cpu()
         hidden_BTH = like.new_zeros((*numbers_BT.shape, len(weight)))
         left_BT = numbers_BT.cpu() - 1
-        while self._parts:  # each goes as soon as it is in its places
+        while self._parts:  # each is freed once copied
             part = self._parts.pop(0)
             inside_BT = (left_BT >= 0) & (left_BT < len(part))
             hidden_BTH[inside_BT] = part[left_BT[inside_BT]]
@@ -104,11 +104,11 @@ _MOST_PLACES = 2**24
 
 
 class Passes:
-    """What a head reads at the hidden states that predict the tokens of completions.
+    """The values of a head at the hidden states that predict the tokens of completions.
 
     Rows are (B, S), prompts padded left and completions padded right, the completions in the last ``width`` columns.
-    Call its methods, and the backward passes of what they give, inside ``trunk.active()``. Ranks need not make the same
-    number of passes: none of them is inside DDP. ``layout`` and ``tokens_per_pass`` are those of `Engine`.
+    Call the methods and their backward passes inside ``trunk.active()``. Ranks may make different numbers of passes, as
+    none is inside DDP. ``layout`` and ``tokens_per_pass`` are those of `Engine`.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Passes:
 
     @classmethod
     def of(cls, host: Host, trunk: Trunk, head: ScalarHead, *, layout: str, tokens_per_pass: int | None) -> "Passes":
-        """Those of a trainer's run."""
+        """Return the passes of a trainer's run."""
         return cls(
             trunk,
             head,
@@ -146,19 +146,19 @@ class Passes:
         )
 
     def values(self, input_ids: Tensor, attention_mask: Tensor, width: int, *, batch_size: int | None = None) -> Tensor:
-        """(B, width) in float32; zero for padding. They carry a gradient where gradients are on."""
+        """Return values (B, width) in float32, zero for padding; with a gradient if gradients are enabled."""
         return self._run(_read_by(self.head), input_ids, attention_mask, width, batch_size)
 
     @torch.no_grad()
     def features(
         self, input_ids: Tensor, attention_mask: Tensor, width: int, *, batch_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Values as `values` gives them, and the hidden states (B, width, H) that they are read off, in main memory.
+        """Return values as `values` does, and their hidden states (B, width, H) in main memory.
 
-        Without a gradient; zero for padding. The device never holds the hidden states of more than one pass.
+        Without a gradient; zero for padding. The device has the hidden states of one pass at a time.
         """
         if input_ids.shape[0] * width >= _MOST_PLACES:
-            raise ValueError(f"features of {input_ids.shape[0]} rows of {width} tokens: take fewer rows at a time")
+            raise ValueError(f"features of {input_ids.shape[0]} rows of {width} tokens: pass fewer rows at a time")
         collect = _Collector(self.head)
         return collect.placed(self._run(collect, input_ids, attention_mask, width, batch_size).long())
 
@@ -171,7 +171,7 @@ class Passes:
         batch_size: int | None,
     ) -> Tensor:
         if not self._tried:
-            # A head of zeros makes the same of everything: the trial is made with one that sees every difference.
+            # The output of a head of zeros is constant: the trial uses a random head, which shows every difference.
             head = ScalarHead(self.trunk.hidden_size, spread=self.trunk.hidden_size**-0.5, device=input_ids.device.type)
             self.engine.try_out(_Reader(self.trunk, _read_by(head.to(input_ids.device))), input_ids.device)
             self._tried = True
@@ -188,7 +188,7 @@ class Passes:
         batch_size: int | None = None,
         compute_entropy: bool = False,  # noqa: ARG002
     ) -> tuple[Tensor, None, None]:
-        """Row by row as they are, in place of TRL's method."""
+        """Run rows unchanged, in place of TRL's method."""
         labels = torch.where(attention_mask[:, 1:].bool(), input_ids[:, 1:], IGNORED)
         labels[:, : labels.shape[1] - width] = IGNORED
         ids, mask = input_ids[:, :-1], attention_mask[:, :-1]
@@ -203,7 +203,7 @@ class Passes:
 
 
 def rows_of(inputs: Any) -> tuple[Tensor, Tensor, int]:
-    """Ids and mask of whole rows, and the columns of their completions, of a batch of TRL's."""
+    """Return ids and mask of the rows of a TRL batch, and the number of completion columns."""
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
     return ids, mask, inputs["completion_ids"].shape[1]

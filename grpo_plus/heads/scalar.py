@@ -1,4 +1,4 @@
-"""A linear head with one output, and how a head, its trunk and its optimizer are the tensors of one file."""
+"""A linear head with one output, and the state of a head, its trunk and its optimizer as tensors of one file."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 
 class ScalarHead(nn.Module):
-    """w · h + b for hidden states (…, H), in the head's own dtype, whatever precision the pass ran in.
+    """w · h + b for hidden states (…, H), in the head's own dtype at any precision of the pass.
 
-    Weights start at 0, so that every value is 0 before the first update; with ``spread`` they are drawn from a normal
-    distribution of this standard deviation, by a generator of their own.
+    Weights are initially 0, so every value is 0 before the first update. With ``spread`` they are random normal with
+    this standard deviation, from a separate generator.
     """
 
     def __init__(
@@ -25,36 +25,36 @@ class ScalarHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros((), dtype=dtype, device=device))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """One number for each hidden state."""
+        """Return one number for each hidden state."""
         with torch.autocast(hidden.device.type, enabled=False):
             return hidden.to(self.weight.dtype) @ self.weight + self.bias
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copies of the weights, on the CPU."""
+        """Return copies of the weights on the CPU."""
         return copies(dict(self.named_parameters()))
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these weights."""
+        """Restore the weights that `tensors` returned."""
         load_into(dict(self.named_parameters()), tensors)
 
 
 class Stored(Protocol):
-    """Weights or moments that are saved and gone on with."""
+    """Weights or moments that can be saved and restored."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copies, on the CPU."""
+        """Return copies on the CPU."""
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these; a ValueError says why they do not fit."""
+        """Restore what `tensors` returned; raises a ValueError if the tensors do not fit."""
 
 
 def tensors_of(parts: Mapping[str, Stored]) -> dict[str, Tensor]:
-    """The tensors of all parts, each name behind that of its part."""
+    """Return the tensors of all parts under names ``part/name``."""
     return {f"{part}/{name}": tensor for part, owner in parts.items() for name, tensor in owner.tensors().items()}
 
 
 def load_parts(parts: Mapping[str, Stored], tensors: Mapping[str, Tensor]) -> None:
-    """Give each part its own of what `tensors_of` gave; a ValueError says why they do not fit."""
+    """Restore each part from the result of `tensors_of`; raises a ValueError if the tensors do not fit."""
     for part, owner in parts.items():
         before = f"{part}/"
         own = {name.removeprefix(before): one for name, one in tensors.items() if name.startswith(before)}
@@ -62,7 +62,7 @@ def load_parts(parts: Mapping[str, Stored], tensors: Mapping[str, Tensor]) -> No
 
 
 def copies(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies of tensors by name, on the CPU."""
+    """Return copies of named tensors on the CPU."""
     return {name: tensor.detach().cpu().clone() for name, tensor in parameters.items()}
 
 
@@ -70,10 +70,10 @@ def copies(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def load_into(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
     """Copy tensors into parameters of the same names and shapes."""
     shapes = {name: tuple(tensor.shape) for name, tensor in parameters.items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if shapes != found:
-        name = min(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name))
-        here, there = shapes.get(name, "none"), found.get(name, "none")
+    stored = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if shapes != stored:
+        name = min(name for name in shapes.keys() | stored.keys() if shapes.get(name) != stored.get(name))
+        here, there = shapes.get(name, "none"), stored.get(name, "none")
         raise ValueError(f"the weight {name!r} has the shape {there} there and {here} here")
     for name, parameter in parameters.items():
         parameter.copy_(tensors[name])

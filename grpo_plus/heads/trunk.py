@@ -1,4 +1,4 @@
-"""What a head stands on: the policy as it is, an adapter of its own on the policy's base, or a model of its own."""
+"""The trunk of a head: the policy, a separate adapter on the policy's base, or a separate model."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,19 +17,19 @@ FREEZABLE: dict[str, re.Pattern[str]] = {
     "embeddings": re.compile(r"^(?:embed\w*|wte|wpe)$"),
     "mlp": re.compile(r"^(?:mlp|ffn|feed_forward|experts)$"),
 }
-"""Parts of a model that need not be trained, and the names that transformers' models have for such a module."""
+"""Parts of a model that can be frozen, and the names of such modules in transformers."""
 
 
 class HeadError(ValueError):
-    """A head cannot stand on this model."""
+    """A head is impossible on this model."""
 
 
 class Trunk:
-    """Last hidden states, and the weights that are trained to make them.
+    """Last hidden states and the trained weights below the head.
 
     Attributes:
         model: the plain transformers model, without wrappers.
-        trains: whether a gradient flows into weights below the head.
+        trains: a gradient flows into weights below the head.
     """
 
     trains = True
@@ -40,39 +40,39 @@ class Trunk:
 
     @property
     def hidden_size(self) -> int:
-        """Numbers in a hidden state."""
+        """The width of a hidden state."""
         return int(text_config(self.model.config).hidden_size)
 
     def hidden(self, **inputs: Any) -> Tensor:
-        """The hidden states that the model's own head would read, with the inputs of transformers' models."""
-        found: Tensor = self.model.base_model(**inputs, use_cache=False).last_hidden_state
-        return found
+        """Return the inputs of the model's own head, for the inputs of a transformers model."""
+        hidden: Tensor = self.model.base_model(**inputs, use_cache=False).last_hidden_state
+        return hidden
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Context of passes, backward passes included: what they change is put back, also after an exception.
+        """Context of forward and backward passes; its changes are undone at the end, also after an exception.
 
-        There is no dropout inside, and only the trunk's own weights require a gradient. Modules that do not drop keep
-        their mode, as checkpointing and packed 4-bit weights go by it.
+        Inside, dropout is off and only the trunk's own weights require a gradient. Modules without dropout stay in
+        their mode, as checkpointing and packed 4-bit weights depend on it.
         """
         with without_dropout(self.model, drops):
             yield
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
-        """The weights that are trained, by name."""
+        """Return the trained weights by name."""
         return dict(self._own)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Copies of the weights that are trained, on the CPU."""
+        """Return copies of the trained weights on the CPU."""
         return copies(self._own)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these weights; a ValueError says why they do not fit."""
+        """Restore the weights that `tensors` returned; raises a ValueError if they do not fit."""
         load_into(self._own, tensors)
 
 
 class PolicyTrunk(Trunk):
-    """The policy's own hidden states, as it is now; nothing below the head is trained."""
+    """The hidden states of the current policy; nothing below the head is trained."""
 
     trains = False
 
@@ -80,20 +80,20 @@ class PolicyTrunk(Trunk):
         super().__init__(model, {})
 
     def hidden(self, **inputs: Any) -> Tensor:
-        """Without a gradient into the policy."""
+        """Return hidden states without a gradient."""
         with torch.no_grad():
             return super().hidden(**inputs)
 
 
 def unfrozen(parameters: Iterable[tuple[str, nn.Parameter]], freeze: Sequence[str]) -> dict[str, nn.Parameter]:
-    """The parameters that are in none of the frozen parts."""
-    given = dict(parameters)
-    left = dict(given)
+    """Return the parameters outside the frozen parts."""
+    trainable = dict(parameters)
+    left = dict(trainable)
     for part in freeze:
-        frozen = {name for name in given if any(FREEZABLE[part].search(piece) for piece in name.split("."))}
+        frozen = {name for name in trainable if any(FREEZABLE[part].search(piece) for piece in name.split("."))}
         if not frozen:
             raise HeadError(f"freeze has {part!r}, but no trained weight of this model is part of that: remove it.")
         left = {name: parameter for name, parameter in left.items() if name not in frozen}
-    if given and not left:
+    if trainable and not left:
         raise HeadError(f"freeze: {', '.join(freeze)} leaves nothing to train: freeze less, or set on: trunk.")
     return left

@@ -1,1 +1,1 @@
-"""Memory that runs out: what is run again in smaller parts, and what a run says where it must end."""
+"""Memory of a run: estimates, settings that fit, and retries in smaller parts after an out-of-memory error."""

@@ -1,14 +1,15 @@
-"""The planner's word to a run that is about to load, or that has run out of memory."""
+"""Advice of the memory planner before loading and after an out-of-memory error."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, Head, Settings, estimate
+from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, HeadSettings, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
 from grpo_plus.memory.shape import shape_of
+from grpo_verifiers.errors.messages import size_text
 
 LOWER = "Lower max_completion_length or per_device_train_batch_size"
-"""What helps wherever a pass is too large."""
+"""Advice for a pass that is too large."""
 
 
 def settings_of(
@@ -19,13 +20,13 @@ def settings_of(
     double: bool = True,
     lean: bool = False,
     most_rows: int | None = None,
-    heads: Sequence[Head] = (),
+    heads: Sequence[HeadSettings] = (),
 ) -> Settings:
-    """The planner's settings of a training config; ``bits`` is 4 or 8 if bitsandbytes holds the base.
+    """Return the planner's settings of a training config; ``bits`` is 4 or 8 for a bitsandbytes base.
 
-    The prompt's length is not known before the data is: a quarter of a thousand tokens stand for it. What a vLLM server
-    draws takes no memory here. ``double`` means that the scales of a 4-bit base are quantised too, ``lean`` that
-    completions are drawn by ``rollout: auto``, ``most_rows`` at once. ``heads`` stand beside the policy.
+    The data is not loaded yet, so prompts count as 256 tokens. Sampling on a vLLM server takes no memory here.
+    ``double``: the scales of a 4-bit base are quantised too. ``lean``: ``rollout: auto`` with ``most_rows`` at once.
+    ``heads`` are a critic and a reward model.
     """
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
     rows = min(rows, most_rows or rows)
@@ -49,15 +50,15 @@ def settings_of(
 
 
 def shortage(config: Any, name: str, settings: Settings, capacity: float, generations: int) -> str | None:
-    """What to say before loading when a run will not fit in ``capacity`` bytes; None when it will.
+    """Return a warning if a run will not fit in ``capacity`` bytes, or None.
 
-    ``generations`` are completions of a prompt.
+    ``generations`` is the number of completions of a prompt.
     """
     shape = shape_of(config, name)
-    found = estimate(shape, settings)
-    if found.weights > capacity:
+    memory = estimate(shape, settings)
+    if memory.weights > capacity:
         fit(shape, settings, capacity, generations=generations)
-    peak = found.peak
+    peak = memory.peak
     if peak <= capacity:
         return None
     need = f"the run is estimated to need {peak / GIB:.1f} GiB, the card has {capacity / GIB:.1f} GiB. "
@@ -65,62 +66,59 @@ def shortage(config: Any, name: str, settings: Settings, capacity: float, genera
 
 
 def suggestion(config: Any, name: str, settings: Settings, capacity: float | None, generations: int) -> str:
-    """Settings that fit, in one sentence; where the card, and so its capacity, is unknown, where to ask."""
+    """Return settings that fit, in one sentence; for an unknown capacity, the command that prints them."""
     if capacity is None:
         return f"{LOWER}; grpo-plus plan config.yaml --vram GIB prints settings that fit a card."
     try:
-        found = fit(shape_of(config, name), settings, capacity, generations=generations)
+        result = fit(shape_of(config, name), settings, capacity, generations=generations)
     except DoesNotFitError as error:
         return str(error)
-    chosen = found.settings
-    drawn = f"rollout: {{how: auto, rows: {chosen.rollout_rows}}}, " if settings.rollout_rows else ""
+    chosen = result.settings
+    rollout = f"rollout: {{how: auto, rows: {chosen.rollout_rows}}}, " if settings.rollout_rows else ""
     return (
         f"By the planner these fit: per_device_train_batch_size: {chosen.micro_batch}, max_completion_length: "
-        f"{chosen.completion_length}, {drawn}lora_r: {chosen.rank}, "
+        f"{chosen.completion_length}, {rollout}lora_r: {chosen.rank}, "
         f"gradient_checkpointing: {str(chosen.checkpointing).lower()} (grpo-plus plan config.yaml --vram "
         f"{capacity / GIB:.0f} prints them as YAML)."
     )
 
 
 def resident(model: Any, optimizer: str) -> str:
-    """What a model that is trained without adapters takes however small its batches are, in a sentence."""
+    """Return a sentence on the memory of a model trained without adapters that does not depend on the batch."""
     weights = sum(parameter.nbytes for parameter in model.parameters())
     trained, state = _trained(model, optimizer)
     return (
-        f"Whatever the batch, the weights take {_size(weights)}, their gradients {_size(trained)}, the optimizer's "
-        f"state about {_size(state)} ({optimizer}); with use_peft: true only adapters have the last two."
+        f"At any batch size the weights take {size_text(weights)}, their gradients {size_text(trained)}, the "
+        f"optimizer's state about {size_text(state)} ({optimizer}); with use_peft: true only adapters have the last "
+        "two."
     )
 
 
 def optimizer_suggestion(model: Any, optimizer: str) -> str:
-    """What makes the step of an optimizer, by TRL's name of it, smaller, in two sentences."""
+    """Return two sentences on a smaller optimizer state; ``optimizer`` is TRL's name."""
     trained, state = _trained(model, optimizer)
     adapters = "" if any("lora_" in name for name, _ in model.named_parameters()) else ", or use_peft: true"
     return (
-        f"The state of {optimizer} is made in its first step and takes about {_size(state)} beside {_size(trained)} of "
-        f"gradients, whatever the batch. Set optim: paged_adamw_8bit (a quarter of AdamW's state){adapters}."
+        f"The state of {optimizer} is allocated in its first step: about {size_text(state)}, plus {size_text(trained)} "
+        f"of gradients, at any batch size. Set optim: paged_adamw_8bit (a quarter of AdamW's state){adapters}."
     )
 
 
 def optimizer_of(args: Any) -> str:
-    """TRL's name of the optimizer."""
+    """Return TRL's name of the optimizer."""
     return str(getattr(args.optim, "value", args.optim))
 
 
 def _trained(model: Any, optimizer: str) -> tuple[int, float]:
-    """Bytes of the gradients, and about those of the optimizer's state: Adam's two moments unless it is known."""
+    """Return the bytes of the gradients, and an estimate for the optimizer's state, by default Adam's two moments."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = sum(parameter.nbytes for parameter in trained)
-    known = OPTIMIZER_BYTES.get(optimizer)
-    return gradients, 2 * gradients if known is None else known * sum(parameter.numel() for parameter in trained)
-
-
-def _size(amount: float) -> str:
-    return f"{amount / GIB:.1f} GiB" if amount >= 0.1 * GIB else f"{amount / 2**20:.1f} MiB"
+    size = OPTIMIZER_BYTES.get(optimizer)
+    return gradients, 2 * gradients if size is None else size * sum(parameter.numel() for parameter in trained)
 
 
 def capacity_of(device: Any) -> float | None:
-    """Memory of a CUDA card in bytes; None for anything else."""
+    """Return the memory of a CUDA device in bytes; None for other devices."""
     import torch
 
     if getattr(device, "type", None) != "cuda":

@@ -1,4 +1,4 @@
-"""Running out of memory: the errors that say so, one attempt that may, and the error that ends a run."""
+"""Out-of-memory errors: detection, an attempt that may run out of memory, and the error that ends a run."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -18,15 +18,15 @@ _MESSAGES = (
     "MPS backend out of memory",
     "DefaultCPUAllocator: can't allocate memory",
 )
-"""Plain runtime errors of PyTorch and of its libraries that mean the same as its `OutOfMemoryError`."""
+"""Out-of-memory messages of PyTorch and its libraries in plain runtime errors."""
 
 
 class StepTooLargeError(torch.OutOfMemoryError):
-    """Memory ran out and nothing can be made smaller; the message says where, why, and which settings to change."""
+    """Memory ran out in the smallest possible step; the message has the place, the cause and settings to change."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for an error that fewer rows might avoid; `StepTooLargeError` is not one of them."""
+    """Return True for an out-of-memory error that fewer rows might avoid; False for `StepTooLargeError`."""
     if isinstance(error, StepTooLargeError):
         return False
     if isinstance(error, torch.OutOfMemoryError):
@@ -35,9 +35,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def attempt(call: Callable[[], Result]) -> tuple[Result | None, str | None]:
-    """The result of a call, or the first line of its out-of-memory error; other errors pass through.
+    """Return the result of a call, or the first line of its out-of-memory error; other errors are raised.
 
-    The error itself is gone on return: as long as it is handled, it holds every tensor of the failed call.
+    The error is dropped on return, because its traceback references every tensor of the failed call.
     """
     try:
         return call(), None
@@ -48,12 +48,12 @@ def attempt(call: Callable[[], Result]) -> tuple[Result | None, str | None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the advice and the stack that PyTorch adds, nor a full stop."""
+    """Return the first line of an error without the full stop; PyTorch adds advice and a stack."""
     return str(error).split("\n", 1)[0].rstrip(". ")
 
 
 def release() -> None:
-    """Free what failed calls left in reference cycles, and the blocks that PyTorch keeps for later."""
+    """Free reference cycles of failed calls, and PyTorch's cached blocks."""
     from accelerate.utils.memory import clear_device_cache
 
     clear_device_cache(garbage_collection=True)

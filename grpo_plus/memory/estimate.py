@@ -1,8 +1,8 @@
-"""How much memory a step takes, part by part; pure arithmetic on the sizes of a model and the settings of a run.
+"""Estimates of the memory of a step, part by part; pure arithmetic on the sizes of a model and a run's settings.
 
 The formulas are estimates for bitsandbytes NF4 with double quantisation, adapters of PEFT, TRL's fused head and the
-attention of PyTorch that needs no square matrix. What can be counted (weights, adapters, optimizer, cache) is exact up
-to tables of a few kilobytes; activations and the allowance for the allocator are rounded up.
+attention of PyTorch without a square matrix. Countable parts (weights, adapters, optimizer, cache) are exact up to
+tables of a few kilobytes; activations and the allowance for the allocator are rounded up.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -16,13 +16,13 @@ NF4_BITS = 4 + 8 / 64 + 32 / (64 * 256)
 NF4_SIMPLE_BITS = 4 + 32 / 64
 """The same without double quantisation."""
 INT8_BYTES = 1.001
-"""One byte a weight, and a 32-bit scale for each row, whatever its length: 4096 on a model of 8e9 weights."""
+"""One byte a weight, and a 32-bit scale for each row (of 4096 weights in a model of 8e9)."""
 HEAD_TILE = 256 << 20
 """Logits of one chunk of the fused head, with their gradient."""
 SAVED_SHARE = 0.75
-"""Of what a layer's backward pass needs, the part that waits from the forward pass on; the rest is gradients."""
+"""The part of a layer's backward memory that is stored in the forward pass; the rest is gradients."""
 ALLOCATOR = 1.08
-"""Share that fragmentation adds."""
+"""Factor for fragmentation."""
 RUNTIME = 0.6 * GIB
 """CUDA's context and libraries."""
 FULL = 4
@@ -35,15 +35,15 @@ OPTIMIZER_BYTES = {"adamw_8bit": 2.03, "paged_adamw_8bit": 2.03, "sgd": 0.0, "ad
 
 
 @dataclass(frozen=True)
-class Head:
-    """What stands beside the policy.
+class HeadSettings:
+    """A critic or a reward model.
 
     Attributes:
         name: ``critic`` or ``reward_model``.
-        kind: where it stands: ``trunk``, ``adapter`` or ``model``.
-        rank: of its adapter; None: the policy's.
-        shape: of a model of its own; None: the policy's.
-        least_rows: of a pass with a gradient; two where it compares completions.
+        kind: ``trunk``, ``adapter`` or ``model``.
+        rank: rank of its adapter; None: the policy's.
+        shape: shape of its own model; None: the policy's.
+        least_rows: least rows of a pass with a gradient; two for comparisons of completions.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Head:
 
 @dataclass(frozen=True)
 class HeadMemory:
-    """Bytes of a head: weights and moments that stay (``resident``), and its own update, apart from the policy's."""
+    """Bytes of a head: permanent weights and moments (``resident``), and its update, separate from the policy's."""
 
     name: str
     kind: str
@@ -65,13 +65,13 @@ class HeadMemory:
 
 @dataclass(frozen=True)
 class Settings:
-    """The choices of a run that memory depends on.
+    """The settings of a run that memory depends on.
 
     Lengths are the most tokens of a prompt (P) and a completion (C). ``micro_batch`` are the completions of one forward
     and backward pass, ``rollout_rows`` those decoded at once, of so many distinct ``prompts``. ``rank`` and ``targets``
     are the adapters', as in PEFT; the optimizer has TRL's name. Linear layers are NF4 (``four_bit``), LLM.int8
-    (``eight_bit``) or take as many bytes as everything else. ``width`` is the bytes of a number in the compute type: 2,
-    or 4 for float32. ``heads`` are a critic and a reward model beside the policy.
+    (``eight_bit``) or as wide as all other weights. ``width`` is the bytes of a number in the compute type: 2, or 4 for
+    float32. ``heads`` are a critic and a reward model.
     """
 
     micro_batch: int = 1
@@ -87,46 +87,46 @@ class Settings:
     eight_bit: bool = False
     double_quantisation: bool = True
     width: int = 2
-    heads: tuple[Head, ...] = ()
+    heads: tuple[HeadSettings, ...] = ()
 
     def but(self, **changes: Any) -> "Settings":
-        """A copy with other values."""
+        """Return a copy with changed values."""
         return replace(self, **changes)
 
 
 @dataclass(frozen=True)
-class Line:
-    """From the sum of the parts, in bytes, to what the card must have: times the factor, plus the constant."""
+class Overhead:
+    """The card memory for a sum of parts, in bytes: times the factor, plus the constant."""
 
     factor: float = ALLOCATOR
     constant: float = RUNTIME
 
     def at(self, parts: float) -> float:
-        """What the card must have for so many bytes."""
+        """Return the card memory for so many bytes."""
         return self.factor * parts + self.constant
 
 
-ASSUMED = {"train": Line(), "rollout": Line()}
-"""What the parts do not count, in each phase of a step.
+ASSUMED = {"train": Overhead(), "rollout": Overhead()}
+"""Memory not counted by the parts, in each phase of a step.
 
 Assumed, until `python -m benchmarks.gpu --only fit` has measured it on a card.
 """
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes, part by part.
 
     Attributes:
         weights: the base.
         adapters: their weights and gradients.
         optimizer: its state.
-        activations: what the backward pass needs, at its worst moment.
-        head: the tile of logits and what goes with it; never at the same moment as a layer's activations.
+        activations: the peak of the backward pass.
+        head: the tile of logits with its inputs; never at the same time as a layer's activations.
         cache: keys and values of the rows decoded at once.
-        prefill: the widest moment of reading prompts or scoring a token.
-        dequantised: one layer's weights in full, while it is used.
-        heads: a critic and a reward model; their updates are at no time beside the policy's.
+        prefill: the peak of reading prompts or scoring a token.
+        dequantised: the dequantised weights of one layer.
+        heads: a critic and a reward model; their updates never overlap with the policy's.
     """
 
     weights: float
@@ -142,18 +142,18 @@ class Estimate:
 
     @property
     def train(self) -> float:
-        """The update's worst moment."""
+        """The peak of the update."""
         policy = self.checkpoints + max(self.activations + self.dequantised, self.head)
         return self._resident + max(policy, *(head.update for head in self.heads), 0.0)
 
     @property
     def rollout(self) -> float:
-        """The rollout's worst moment."""
+        """The peak of the rollout."""
         return self._resident + self.cache + self.prefill + self.dequantised
 
     @property
     def peak(self) -> float:
-        """What the card must have."""
+        """The card memory that the step needs."""
         return max(ASSUMED["train"].at(self.train), ASSUMED["rollout"].at(self.rollout))
 
     @property
@@ -161,21 +161,21 @@ class Estimate:
         return self.weights + self.adapters + self.optimizer + sum(head.resident for head in self.heads)
 
     def parts(self) -> dict[str, float]:
-        """The parts of the policy by name, in order."""
+        """Return the parts of the policy by name, in order."""
         return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "heads"}
 
 
-def estimate(shape: ModelShape, settings: Settings) -> Estimate:
-    """Memory of one training step."""
+def estimate(shape: ModelShape, settings: Settings) -> MemoryEstimate:
+    """Return the memory of one training step."""
     tokens = settings.micro_batch * (settings.prompt_length + settings.completion_length)
     trained = shape.lora_weights(settings.rank, settings.targets)
     quantised = settings.four_bit or settings.eight_bit
     dequantised = 2 * settings.width * shape.hidden * shape.intermediate if quantised else 0
-    return Estimate(
+    return MemoryEstimate(
         weights=weights(shape, settings),
         adapters=(4 + 4) * trained,
         optimizer=OPTIMIZER_BYTES.get(settings.optimizer, 8) * trained,
-        checkpoints=kept_activations(shape, tokens, settings.width, checkpointing=settings.checkpointing),
+        checkpoints=saved_activations(shape, tokens, settings.width, checkpointing=settings.checkpointing),
         activations=layer_activations(shape, tokens, settings.width),
         head=HEAD_TILE + 6 * tokens * shape.hidden,
         cache=cache(shape, settings),
@@ -186,50 +186,49 @@ def estimate(shape: ModelShape, settings: Settings) -> Estimate:
 
 
 def weights(shape: ModelShape, settings: Settings) -> float:
-    """The base: linear layers quantised, with their scales; everything else in the compute type."""
+    """Return the bytes of the base: linear layers quantised, with their scales; all else in the compute type."""
     bits = NF4_BITS if settings.double_quantisation else NF4_SIMPLE_BITS
     linear = bits / 8 if settings.four_bit else INT8_BYTES if settings.eight_bit else settings.width
     return linear * shape.linear_weights + settings.width * shape.other_weights
 
 
 def cache(shape: ModelShape, settings: Settings) -> float:
-    """Keys and values of all rows at full length."""
+    """Return the bytes of keys and values of all rows at full length."""
     length = settings.prompt_length + settings.completion_length
-    kept = sum(length if window is None else min(window, length) for window in shape.windows)
-    return 2 * settings.width * shape.kv_heads * shape.head_dim * settings.rollout_rows * kept
+    tokens = sum(length if window is None else min(window, length) for window in shape.windows)
+    return 2 * settings.width * shape.kv_heads * shape.head_dim * settings.rollout_rows * tokens
 
 
 def prefill(shape: ModelShape, settings: Settings) -> float:
-    """The wider of: one layer over all prompt tokens; the logits of a step, in float32, sorted once."""
+    """Return the larger of: one layer over all prompt tokens; the logits of a step, in float32, sorted once."""
     layer = forward_layer(shape, settings.prompts * settings.prompt_length, settings.width)
     return max(layer, 12 * settings.rollout_rows * shape.vocabulary)
 
 
 def layer_activations(shape: ModelShape, tokens: int, width: int) -> float:
-    """What one layer keeps for its backward pass, and its gradients."""
+    """Return the bytes that one layer stores for its backward pass, and its gradients."""
     return width * tokens * (8 * shape.hidden + 3 * shape.attention_width + 8 * shape.intermediate)
 
 
 def forward_layer(shape: ModelShape, tokens: int, width: int) -> float:
-    """The widest moment of a layer without a gradient."""
+    """Return the peak of a layer without a gradient."""
     return width * tokens * (3 * shape.hidden + 2 * shape.attention_width + 3 * shape.intermediate)
 
 
-def kept_activations(shape: ModelShape, tokens: int, width: int, *, checkpointing: bool) -> float:
-    """What all layers keep for the backward pass; a share of their activations where nothing is recomputed."""
+def saved_activations(shape: ModelShape, tokens: int, width: int, *, checkpointing: bool) -> float:
+    """Return the bytes that all layers store for the backward pass, a share of their activations unless recomputed."""
     if checkpointing:
         return width * shape.layers * tokens * shape.hidden
     return SAVED_SHARE * (shape.layers - 1) * layer_activations(shape, tokens, width)
 
 
-def head_memory(head: Head, shape: ModelShape, settings: Settings, dequantised: float) -> HeadMemory:
-    """Memory of a head beside a policy of this ``shape``.
+def head_memory(head: HeadSettings, shape: ModelShape, settings: Settings, dequantised: float) -> HeadMemory:
+    """Return the memory of a head of a policy of this ``shape``.
 
-    A trunk has a head and no pass with a gradient: it reads hidden states of the policy, which are made once, pass by
-    pass, and wait in main memory for the whole generation batch. An adapter adds its own float32 weights, gradients and
-    moments of Adam, and its pass has the policy's activations, not at the same time. A model of its own is held in
-    float32 with gradients and moments of all its weights. What is frozen counts as trained: the estimate is too large
-    by that.
+    A trunk has a head and no pass with a gradient: it reads hidden states of the policy, which are computed once and
+    stored in main memory for the generation batch. An adapter adds its own float32 weights, gradients and Adam moments;
+    its pass has the policy's activations at a different time. A separate model has float32 weights, gradients and
+    moments of all its weights. Frozen weights count as trained, so the estimate is too large by them.
     """
     own = head.shape or shape
     one = own.hidden + 1
@@ -240,29 +239,28 @@ def head_memory(head: Head, shape: ModelShape, settings: Settings, dequantised: 
     tokens = rows * (settings.prompt_length + settings.completion_length)
     if head.kind == "adapter":
         trained = shape.lora_weights(head.rank or settings.rank, settings.targets) + one
-        between, beside = settings.width, dequantised
+        between, copies = settings.width, dequantised
     else:
         trained = own.linear_weights + own.other_weights - own.head_weights + one
-        # Layers compute in the narrow type from copies of their weights; what is kept between them is float32.
+        # Layers compute in the narrow type from copies of their weights; activations between layers are float32.
         copied = own.linear_weights / (own.layers if settings.checkpointing else 1)
-        between, beside = FULL, settings.width * copied if settings.width < FULL else 0.0
-    kept = kept_activations(
+        between, copies = FULL, settings.width * copied if settings.width < FULL else 0.0
+    saved = saved_activations(
         own,
         tokens,
         between if settings.checkpointing else settings.width,
         checkpointing=settings.checkpointing,
     )
-    passing = kept + layer_activations(own, tokens, settings.width) + beside
+    passing = saved + layer_activations(own, tokens, settings.width) + copies
     return HeadMemory(head.name, head.kind, (FULL + ADAM) * trained, FULL * trained + passing)
 
 
 def _features(shape: ModelShape, settings: Settings) -> float:
-    """A pass without a gradient: its widest layer, or its hidden states beside those of the completions.
+    """Return the peak of a pass without a gradient: its widest layer, or its hidden states with those of completions.
 
-    The latter are there once more in float32 for the head to read. A micro-batch of them that is learned from takes no
-    more than that.
+    The latter exist once more in float32 as input of the head. A micro-batch of them in the update takes no more.
     """
     width, read = settings.width, settings.micro_batch * settings.completion_length
     tokens = settings.micro_batch * settings.prompt_length + read
-    kept = width * (tokens + read) + (FULL * read if width < FULL else 0)
-    return max(float(kept * shape.hidden), forward_layer(shape, tokens, width))
+    stored = width * (tokens + read) + (FULL * read if width < FULL else 0)
+    return max(float(stored * shape.hidden), forward_layer(shape, tokens, width))

@@ -1,4 +1,4 @@
-"""The sizes of a model, from its config alone: built without memory, so any architecture counts itself."""
+"""The sizes of a model, from its config alone: any architecture is built without memory and counted."""
 
 import copy
 import json
@@ -10,13 +10,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What memory depends on: widths, counts of heads and weights, the vocabulary's token ids (V).
+    """The sizes that memory depends on: widths, counts of heads and weights, the size of the vocabulary.
 
-    ``windows`` has for each layer that keeps keys and values how many tokens it keeps at most; None for all. Heads and
-    widths are those of the largest layer, where they differ. ``linear_weights`` are those that bitsandbytes
-    quantises, ``other_weights`` embeddings, head, norms, biases and fused experts, ``head_weights`` those of the head
-    where it has weights of its own. ``lora_units`` has, by the last part of a module's name, the inputs and outputs of
-    all linear layers of that name; the adapters have rank times as many weights.
+    ``windows`` has, for each layer with a cache, the most tokens in it; None for all. If layers differ, heads and
+    widths are those of the largest. ``linear_weights`` are those that bitsandbytes quantises, ``other_weights``
+    embeddings, head, norms, biases and fused experts, ``head_weights`` those of an untied head. ``lora_units`` has, by
+    the last part of a module's name, the inputs and outputs of all linear layers of that name; the adapters have rank
+    times as many weights.
     """
 
     name: str
@@ -35,19 +35,19 @@ class ModelShape:
 
     @property
     def attention_width(self) -> int:
-        """Outputs of the query, key and value projections together."""
+        """The total outputs of the query, key and value projections."""
         return (self.heads + 2 * self.kv_heads) * self.head_dim
 
     def lora_weights(self, rank: int, targets: Any = None) -> int:
-        """Weights of the adapters; ``targets`` as in PEFT, a list of names or ``all-linear``."""
+        """Return the number of adapter weights; ``targets`` as in PEFT, a list of names or ``all-linear``."""
         if targets is None or isinstance(targets, str):
             return rank * sum(self.lora_units.values())
-        wanted = {str(target).rsplit(".", maxsplit=1)[-1] for target in targets}
-        return rank * sum(units for name, units in self.lora_units.items() if name in wanted)
+        names = {str(target).rsplit(".", maxsplit=1)[-1] for target in targets}
+        return rank * sum(units for name, units in self.lora_units.items() if name in names)
 
 
 def read_model_config(model: str, *, trust_remote_code: bool = False) -> Any:
-    """The config of a model: a folder, a name on the hub, or the path of a ``config.json``."""
+    """Return the config of a model: a folder, a name on the hub, or the path of a ``config.json``."""
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
@@ -71,7 +71,7 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
 
     text = config.get_text_config()
     if (getattr(text, "num_hidden_layers", None) or 0) < 1:
-        raise ValueError(f"{name} cannot be planned for: its config says that it has no layers.")
+        raise ValueError(f"{name} cannot be planned for: its config has no layers.")
     if largest(text, "num_attention_heads") is None:
         raise ValueError(f"{name} cannot be planned for: its config names no attention heads (num_attention_heads).")
     plain = without_quantisation(config)
@@ -80,7 +80,7 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
             model = AutoModelForCausalLM.from_config(plain, dtype=torch.bfloat16)
     except (ValueError, ImportError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{name} cannot be planned for: no causal language model can be made of it ({error})"
+            f"{name} cannot be planned for: no causal language model can be built from its config ({error})"
         ) from error
     head = model.get_output_embeddings()
     linear, units = 0, dict[str, int]()
@@ -113,38 +113,38 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
 
 
 def _is_tied(model: Any, head: Any) -> bool:
-    """Whether the head's weights are the embeddings."""
+    """Return True if the head shares the weights of the embeddings."""
     embeddings = model.get_input_embeddings()
     return embeddings is not None and embeddings.weight is head.weight
 
 
 def layer_values(config: Any, name: str) -> list[Any]:
-    """The value of a config's attribute, or those of its layers, where it has one for each; None where it has none."""
+    """Return the values of a config's attribute, one or one for each layer; [None] without the attribute."""
     try:
         value = getattr(config, name, None)
-    except RuntimeError:  # how transformers says that layers differ
+    except RuntimeError:  # raised by transformers if layers differ
         return [getattr(layer, name, None) for layer in config.per_layer_config]
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def largest(config: Any, *names: str) -> int | None:
-    """The number under the first of these names that a config has one under, the largest where its layers differ."""
+    """Return the number under the first of these names in a config, the largest if layers differ."""
     for name in names:
-        found = [value for value in layer_values(config, name) if isinstance(value, int) and value]
-        if found:
-            return max(found)
+        numbers = [value for value in layer_values(config, name) if isinstance(value, int) and value]
+        if numbers:
+            return max(numbers)
     return None
 
 
 def head_sizes(config: Any) -> tuple[int, int, int]:
-    """Heads of queries, heads of keys and values, and their width, by `largest`; one head where none is named."""
+    """Return heads of queries, heads of keys and values, and their width, by `largest`; one head by default."""
     heads = largest(config, "num_attention_heads", "n_head") or 1
     width = largest(config, "head_dim") or (largest(config, "hidden_size", "n_embd") or 1) // heads
     return heads, largest(config, "num_key_value_heads") or heads, width
 
 
 def without_quantisation(config: Any) -> Any:
-    """A stored quantisation changes how weights load, not how many there are."""
+    """Return the config without its quantisation, which does not change the number of weights."""
     if getattr(config, "quantization_config", None) is None:
         return config
     plain = copy.deepcopy(config)
@@ -153,7 +153,7 @@ def without_quantisation(config: Any) -> Any:
 
 
 def _intermediate(text: Any) -> int:
-    """Width of the feed-forward part that one token passes through."""
+    """Return the feed-forward width of one token."""
     expert = largest(text, "moe_intermediate_size")
     if expert:
         return expert * (largest(text, "num_experts_per_tok") or 1)
@@ -161,7 +161,7 @@ def _intermediate(text: Any) -> int:
 
 
 def _windows(config: Any) -> tuple[int | None, ...]:
-    """One entry for each layer with a cache that grows; layers with a recurrent state of fixed size are left out."""
+    """Return the windows of layers with a growing cache; layers with a recurrent state have none."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     layers = [layer for layer in DynamicCache(config=config).layers if isinstance(layer, DynamicLayer)]
@@ -169,7 +169,7 @@ def _windows(config: Any) -> tuple[int | None, ...]:
 
 
 def _expert_units(model: Any, dense: int) -> int:
-    """Adapter weights, for each rank, that PEFT puts on fused experts beside the ``dense`` ones of linear layers."""
+    """Return PEFT's adapter weights per rank on fused experts, without the ``dense`` ones of linear layers."""
     import warnings
 
     from peft import LoraConfig, get_peft_model
@@ -180,5 +180,5 @@ def _expert_units(model: Any, dense: int) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         adapted = get_peft_model(model, LoraConfig(r=rank, target_modules="all-linear", task_type="CAUSAL_LM"))
-    made = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
-    return int(made // rank - dense)
+    total = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
+    return int(total // rank - dense)

@@ -1,10 +1,9 @@
-"""An update that runs out of memory goes through again in smaller parts.
+"""Retries of an update in smaller parts after an out-of-memory error.
 
-As long as memory suffices this costs nothing: no gradient is copied. A backward pass that breaks off leaves gradients
-of which nobody can say which are whole, so all of the accumulation window are dropped and its earlier micro-batches run
-again before the one that failed. The weights have not moved since the window began, and each pass starts from the
-random state that it had: the gradient is the same up to rounding. With dropout it is so in expectation only: smaller
-parts draw other masks.
+It costs nothing while memory suffices: no gradient is copied. A failed backward pass leaves incomplete gradients, so
+all gradients of the accumulation window are dropped, and its earlier micro-batches run again before the failed one. The
+weights are unchanged since the start of the window, and each pass starts from its original random state: the gradient
+is the same up to rounding. With dropout it is the same in expectation only: smaller parts draw other masks.
 """
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
@@ -16,7 +15,7 @@ import torch
 from torch import nn
 
 from grpo_plus.memory.errors import StepTooLargeError, attempt, release
-from grpo_plus.memory.undo import Undo, attributes, gradients, lengths, random_state, together
+from grpo_plus.memory.snapshot import Undo, attributes, gradients, lengths, random_state, together
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -24,24 +23,24 @@ logger = get_logger(__name__)
 Scores = TypeVar("Scores")
 
 Parts = Iterable[tuple[Any, Iterable[str] | None]]
-"""Objects, and which of their attributes; None for all."""
+"""Objects and the names of their attributes; None for all."""
 
 
 @dataclass(frozen=True)
 class Seams:
-    """What the update asks of a trainer, asked for anew at each micro-batch.
+    """Functions of a trainer that the update calls at each micro-batch.
 
     Attributes:
-        model: whose gradients are at stake.
-        lists: the metric lists of the present mode.
-        state: what a micro-batch changes beside gradients and metrics.
-        flags: what was set for a micro-batch and must be set so again for it to run a second time.
-        window: a number that changes with each optimizer step.
-        part: the bound on the tokens of a pass.
+        model: the trained model.
+        lists: returns the metric lists of the current mode.
+        state: returns the other state that a micro-batch changes.
+        flags: returns the inputs of a micro-batch that must be restored before a retry.
+        window: returns a number that changes with each optimizer step.
+        part: returns the bound on the tokens of a pass.
         shrink: sets that bound.
-        refusal: why passes cannot be split, in words; None if they can.
-        advice: what to change in the config.
-        count: is told how often a micro-batch ran again.
+        refusal: returns the reason why passes cannot be split; None if they can.
+        advice: returns the settings to change.
+        count: called with the number of retries of a micro-batch.
     """
 
     model: nn.Module
@@ -58,17 +57,17 @@ class Seams:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch of an accumulation window; ``rewind`` sets the random state and the flags that it started with."""
+    """A micro-batch of an accumulation window; ``rewind`` restores its initial random state and flags."""
 
     inputs: Mapping[str, Any]
     rewind: Undo
 
 
 @dataclass
-class Window:
-    """What was accumulated since the last optimizer step, whose number it has.
+class AccumulationWindow:
+    """The micro-batches accumulated since the optimizer step of this number.
 
-    ``gradients`` puts back those from before; ``done`` are the micro-batches that went through.
+    ``gradients`` restores the gradients at its start; ``done`` are the finished micro-batches.
     """
 
     number: int
@@ -77,39 +76,39 @@ class Window:
 
 
 class Update:
-    """Watches the forward and backward passes of a trainer."""
+    """Runs the forward and backward passes of a trainer, with retries."""
 
     def __init__(self, seams: Seams) -> None:
         self._seams = seams
-        self._window: Window | None = None
+        self._window: AccumulationWindow | None = None
         self._running = False
         self._present: MicroBatch | None = None
         self._progress: Undo | None = None
-        self._given: MicroBatch | None = None
+        self._replayed: MicroBatch | None = None
 
     def inputs(self, prepare: Callable[[], Any]) -> Any:
-        """The micro-batch to run: prepared, or, when one runs again, the same as before.
+        """Return the micro-batch to run: prepared, or in a retry the previous one.
 
         Preparing it may draw completions, which must not happen twice.
         """
-        if self._given is not None:
-            return dict(self._given.inputs)
+        if self._replayed is not None:
+            return dict(self._replayed.inputs)
         prepared = prepare()
         seams = self._seams
         if self._running and seams.model.training:
             number = seams.window()
-            begun = any(parameter.grad is not None for parameter in seams.model.parameters())
-            if self._window is None or self._window.number != number or not begun:
-                self._window = Window(number, gradients(seams.model))
+            accumulating = any(parameter.grad is not None for parameter in seams.model.parameters())
+            if self._window is None or self._window.number != number or not accumulating:
+                self._window = AccumulationWindow(number, gradients(seams.model))
             devices = {parameter.device for parameter in seams.model.parameters()}
-            flags = [attributes(thing, names) for thing, names in seams.flags()]
-            state = [attributes(thing, names) for thing, names in seams.state()]
+            flags = [attributes(target, names) for target, names in seams.flags()]
+            state = [attributes(target, names) for target, names in seams.state()]
             self._present = MicroBatch(dict(prepared), together(random_state(devices), *flags))
             self._progress = together(lengths(seams.lists()), *state)
         return prepared
 
     def run(self, step: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Run one micro-batch, again in smaller parts for as long as it does not fit.
+        """Run one micro-batch, and retry in smaller and smaller parts until it fits.
 
         ``step`` prepares its inputs through `inputs`, runs forward and backward.
 
@@ -127,7 +126,7 @@ class Update:
             if self._window is not None and self._present is not None:
                 self._window.done.append(self._present)
         finally:
-            self._running, self._present, self._progress, self._given = False, None, None, None
+            self._running, self._present, self._progress, self._replayed = False, None, None, None
         if failures:
             self._seams.count(failures)
         assert loss is not None
@@ -138,11 +137,11 @@ class Update:
         assert self._present is not None
         assert self._progress is not None
         for earlier in self._window.done:
-            self._given = earlier
+            self._replayed = earlier
             earlier.rewind()
             step()
-            self._progress()  # it was counted and logged when it ran first
-        self._given = self._present
+            self._progress()  # its first run was counted and logged
+        self._replayed = self._present
         self._present.rewind()
         return step()
 
@@ -150,7 +149,7 @@ class Update:
         seams, window = self._seams, self._window
         if self._present is None or self._progress is None or window is None:
             raise StepTooLargeError(f"out of memory while the update was prepared: {failure}. {seams.advice()}")
-        failed = self._given or self._present
+        failed = self._replayed or self._present
         window.gradients()
         self._progress()
         reason = seams.refusal()
@@ -158,14 +157,14 @@ class Update:
             raise StepTooLargeError(
                 f"out of memory in the update: {failure}. It cannot be run in smaller parts: {reason}. {seams.advice()}"
             )
-        longest, whole = _tokens(failed.inputs)
+        longest, total = _tokens(failed.inputs)
         now = seams.part()
         if now is not None and now <= longest:
             raise StepTooLargeError(
                 f"out of memory in the update, with one completion of at most {longest} tokens a pass: {failure}. "
                 f"{seams.advice()}"
             )
-        smaller = max(longest, min(whole, now or whole) // 2)
+        smaller = max(longest, min(total, now or total) // 2)
         seams.shrink(smaller)
         release()
         logger.warning(
@@ -179,17 +178,19 @@ class Update:
 
 
 class Scoring:
-    """Makes the passes without gradient of a trainer, in fewer rows at a time once memory has run out.
+    """Runs the passes without gradient of a trainer, with fewer rows at a time after memory has run out.
 
-    Rows do not see each other, so the numbers are the same up to rounding; with dropout, which is active where a model
-    in training mode scores, smaller parts draw other masks.
+    Rows are independent, so the results are the same up to rounding. With dropout, active if a model scores in training
+    mode, smaller parts draw other masks.
 
-    ``noted`` notes the random state that a pass starts from, ``advice`` says what to change in the config, and
-    ``count`` is told how often a pass ran again. ``most_rows`` are the rows of a pass at most, once memory has run out.
+    ``snapshot`` saves the random state before a pass, ``advice`` returns the settings to change, and ``count`` is
+    called with the number of retries of a pass. ``most_rows`` is the limit of rows a pass after memory has run out.
     """
 
-    def __init__(self, *, noted: Callable[[], Undo], advice: Callable[[], str], count: Callable[[int], None]) -> None:
-        self._noted = noted
+    def __init__(
+        self, *, snapshot: Callable[[], Undo], advice: Callable[[], str], count: Callable[[int], None]
+    ) -> None:
+        self._snapshot = snapshot
         self._advice = advice
         self._count = count
         self.most_rows: int | None = None
@@ -204,12 +205,12 @@ class Scoring:
     ) -> Scores:
         """Score all rows, ``batch_size`` a pass; None for all.
 
-        ``score`` is given the rows of a pass, ``refusal`` says why there can be no smaller parts; None if there can.
+        ``score`` takes the rows of a pass; ``refusal`` returns the reason why passes cannot be split, or None.
 
         Raises:
             StepTooLargeError: the parts cannot get smaller.
         """
-        rewind = self._noted()
+        rewind = self._snapshot()
         failures = 0
         size = batch_size
         if self.most_rows is not None:
@@ -248,6 +249,6 @@ class Scoring:
 
 
 def _tokens(inputs: Mapping[str, Any]) -> tuple[int, int]:
-    """Tokens of the longest row of a micro-batch, and of all its rows with padding."""
+    """Return the tokens of the longest row of a micro-batch, and of all its rows with padding."""
     per_row = inputs["prompt_mask"].sum(1) + inputs["completion_mask"].sum(1)
     return int(per_row.max()), inputs["prompt_ids"].numel() + inputs["completion_ids"].numel()

@@ -104,7 +104,7 @@ def compose_objective(
     if isinstance(name, str) and name in _NOT_HERE:
         return None, [f"{what} does not exist on purpose: {_NOT_HERE[name]}."]
     try:
-        preset = objectives.meant(name)
+        preset = objectives.resolve(name)
     except (VerifierError, TypeError) as error:
         return None, [error if isinstance(error, PluginError) else str(error)]
     keywords = {key: numbers(value) for key, value in (kwargs or {}).items()}

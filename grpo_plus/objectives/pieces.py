@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from grpo_verifiers.options import keywords_of, option_problems
 from grpo_verifiers.registry import Registry
-from grpo_verifiers.rules import Rule
+from grpo_verifiers.rules import PartRule
 
 Kind = Literal["ratio", "surrogate", "kl", "reduce", "loss"]
 POSITIONAL: Mapping[Kind, tuple[str, ...]] = {
@@ -56,7 +56,7 @@ class Piece:
     settles: bool = False
     weighs_kl: bool = False
     by_ratio: bool = False
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PartRule, ...] = ()
     takes_ratio: bool = True
     pulls: Callable[..., Any] | None = None
 

@@ -7,7 +7,7 @@ from grpo_plus.objectives.pieces import Kind, piece_of, piece_registries
 from grpo_plus.objectives.presets import NAMES, Preset
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import Registry, source_of
-from grpo_verifiers.rules import Rule
+from grpo_verifiers.rules import PartRule
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,7 +36,7 @@ def register_objective(
     zero_advantage_means_zero_gradient: bool = False,
     per_completion: bool = False,
     formula: str = "",
-    rules: Sequence[Rule] = (),
+    rules: Sequence[PartRule] = (),
 ) -> Callable[[F], F]:
     """Register a function as an objective, or as a piece of one.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from grpo_plus.objectives.pieces import Piece, piece_registries
 from grpo_plus.objectives.presets import Preset
-from grpo_verifiers.rules import Part, excludes, needs
+from grpo_verifiers.rules import ConfigPart, excludes, needs
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Draft:
 
 # fmt: off
 _PARTS = "Take ratio token or sequence_token (objective 'gspo_token'), or an advantage estimator per completion"
-RULES = Part("{c.what}", bool, (
+RULES = ConfigPart("{c.what}", bool, (
     # Pieces beside each other.
     excludes("surrogate", "it is one whole function", way="Remove it",
              when=lambda c: c.of("kind") == "loss" and "surrogate" in c.keywords),

@@ -14,7 +14,7 @@ _RATE = Range(
     5,
     open_low=True,
     open_high=True,
-    told="a number of more than 0 and less than 5: from 5 on a step takes beta to 0 or below, which rewards divergence",
+    text="a number of more than 0 and less than 5: from 5 on a step takes beta to 0 or below, which rewards divergence",
 )
 
 

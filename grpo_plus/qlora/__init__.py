@@ -1,1 +1,1 @@
-"""4-bit training: a quantised base that stays as it is, adapters in float32, and a planner for the card's memory."""
+"""Training on a quantised base: checks, defaults, float32 adapters, and export."""

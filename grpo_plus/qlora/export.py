@@ -1,4 +1,4 @@
-"""From a trained adapter to something that other programs load."""
+"""Export of a trained adapter for other programs."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from grpo_verifiers.files import read_text
 
 ADAPTER = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-_BESIDE = (
+_TOKENIZER = (
     "tokenizer.json",
     "tokenizer_config.json",
     "tokenizer.model",
@@ -24,15 +24,15 @@ _BESIDE = (
     "chat_template.json",
 )
 SAMPLE = "Natalia sold 48 clips in April and half as many in May. In all she sold 48 + 24 = \\boxed{72} clips."
-"""Scored before and after merging, to show what merging changed."""
+"""Text scored before and after a merge, to measure the difference."""
 
 
 class ExportError(ValueError):
-    """This cannot be exported; the message says what can."""
+    """The export is impossible; the message names a possible one."""
 
 
 def find_adapter(run: Path) -> Path:
-    """The folder of the adapter in a run: the run's own, else its latest checkpoint's.
+    """Return the folder of the adapter in a run: the run's own, else its latest checkpoint's.
 
     Raises:
         ExportError: there is none.
@@ -45,21 +45,21 @@ def find_adapter(run: Path) -> Path:
     if checkpoints:
         return max(checkpoints, key=lambda path: int(path.name[11:]))
     if (run / "config.json").is_file():
-        raise ExportError(f"{run} holds a whole model, not an adapter: it can be loaded as it is.")
+        raise ExportError(f"{run} holds a full model, not an adapter: it can be loaded as it is.")
     raise ExportError(f"{run} holds no adapter ({ADAPTER}), and neither do checkpoints in it.")
 
 
 def base_of(adapter: Path, base: str | None) -> str:
-    """The 16-bit model that an adapter belongs on.
+    """Return the 16-bit base model of an adapter.
 
     Raises:
-        ExportError: none is named, or the one that is named is stored quantised.
+        ExportError: there is no name, or the model is stored quantised.
     """
     from transformers import AutoConfig
 
     name = base or _values(adapter).get("base_model_name_or_path")
     if not name:
-        raise ExportError(f"{adapter / ADAPTER} names no base model: give it with --base.")
+        raise ExportError(f"{adapter / ADAPTER} names no base model: name it with --base.")
     try:
         config = AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
@@ -75,30 +75,30 @@ def base_of(adapter: Path, base: str | None) -> str:
 
 def _values(adapter: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_text(adapter / ADAPTER))
+        values = json.loads(read_text(adapter / ADAPTER))
     except (OSError, ValueError) as error:
         raise ExportError(f"{adapter / ADAPTER} cannot be read: {error}.") from error
-    if not isinstance(found, dict):
-        raise ExportError(f"{adapter / ADAPTER} holds {found!r:.80}, expected the settings of an adapter.")
-    return found
+    if not isinstance(values, dict):
+        raise ExportError(f"{adapter / ADAPTER} holds {values!r:.80}, expected the settings of an adapter.")
+    return values
 
 
 def copy_adapter(adapter: Path, out: Path) -> None:
-    """The adapter alone, with the tokenizer that it was trained with."""
+    """Copy the adapter and its tokenizer."""
     weights = [name for name in _WEIGHTS if (adapter / name).is_file()]
     if not weights:
         raise ExportError(f"{adapter} has {ADAPTER} but no weights ({' or '.join(_WEIGHTS)}).")
     out.mkdir(parents=True, exist_ok=True)
-    for name in (ADAPTER, *weights, *_BESIDE):
+    for name in (ADAPTER, *weights, *_TOKENIZER):
         if (adapter / name).is_file():
             shutil.copy2(adapter / name, out / name)
 
 
 def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> torch.Tensor:
-    """Fold the adapter into its base, loaded in 16 bits, and save the whole model.
+    """Merge the adapter into its base, loaded in 16 bits, and save the full model.
 
-    Returns (T,) what merging, which rounds to ``dtype``, changed: by how many nats the log-probabilities of `SAMPLE`
-    differ between the adapter beside the base and the merged model. The base is from `base_of`.
+    Returns (T,) the absolute differences, in nats, between the log-probabilities of `SAMPLE` before and after the
+    merge, which rounds to ``dtype``. The base is from `base_of`.
     """
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -117,7 +117,7 @@ def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> torch.T
     if kind.is_prompt_learning:
         raise ExportError(
             f"the adapter {adapter} is {kind.peft_type.value}: it adds to the prompt, not to the weights, so nothing "
-            "can be merged. Leave --merge out, and load it beside its base."
+            "can be merged. Omit --merge, and load it together with its base."
         )
     before = _score(model, tokenizer)
     merged = model.merge_and_unload()
@@ -129,7 +129,7 @@ def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> torch.T
 
 @torch.no_grad()
 def _score(model: Any, tokenizer: Any) -> torch.Tensor:
-    """(T,) log-probabilities of the tokens of `SAMPLE` after the first."""
+    """Return (T,) log-probabilities of the tokens of `SAMPLE` after the first."""
     ids = tokenizer(SAMPLE, return_tensors="pt").input_ids.to(model.device)
     logits = model(input_ids=ids).logits[0, :-1].float()
     logps: torch.Tensor = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)

@@ -1,7 +1,7 @@
-"""Adapters stay in float32, whatever passes over the model in between.
+"""Float32 for trained weights, even if other code casts the model.
 
 A bfloat16 number has eight significant bits: an update below 0.4% of a weight is rounded away, and at the learning
-rates of reinforcement learning nearly all updates are. The base may be coarse, what is trained may not.
+rates of reinforcement learning nearly all updates are. The base may have low precision, the trained weights may not.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,10 +13,10 @@ from torch import nn
 _LOW = (torch.float16, torch.bfloat16)
 
 
-def kept_tensors(model: nn.Module, *, trainable_only: bool = False) -> Callable[[], None]:
-    """Gives back, when it is called, the floating-point tensors of now wherever their type has changed since.
+def dtype_snapshot(model: nn.Module, *, trainable_only: bool = False) -> Callable[[], None]:
+    """Return a function that restores the current floating-point tensors whose dtype has changed since.
 
-    The tensor itself comes back, not a cast of the new one: what the cast rounded is not lost. Nothing is copied.
+    It restores the original tensors, so no precision is lost to a cast. Nothing is copied.
     """
     parameters = [
         (parameter, parameter.data)
@@ -43,9 +43,9 @@ def kept_tensors(model: nn.Module, *, trainable_only: bool = False) -> Callable[
 
 
 def float32_trainables(model: nn.Module) -> int:
-    """Hold every parameter that is trained in float32; returns how many were not.
+    """Convert every trained parameter to float32; returns the number of converted ones.
 
-    The parameters stay the same objects, so an optimizer that knows them goes on working.
+    The parameters stay the same objects, so an existing optimizer still works.
     """
     changed = 0
     for parameter in model.parameters():
@@ -58,9 +58,9 @@ def float32_trainables(model: nn.Module) -> int:
 
 
 @contextmanager
-def dtypes_kept(model: nn.Module) -> Iterator[None]:
-    """Undo, at the end of the block, every change of a parameter's or buffer's type that happened in it."""
-    restore = kept_tensors(model)
+def preserved_dtypes(model: nn.Module) -> Iterator[None]:
+    """Undo, at the end of the block, every change of a parameter's or buffer's dtype in it."""
+    restore = dtype_snapshot(model)
     try:
         yield
     finally:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_plus import _trl
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.forms import HEADS, read_form
@@ -13,6 +12,7 @@ from grpo_plus.recipe.launch import process_count
 from grpo_plus.recipe.options import changed_fields, mapping
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import reshaping
+from grpo_plus.trl.fields import other_samplers
 
 
 class Choice:
@@ -183,7 +183,7 @@ class Choice:
     @property
     def elsewhere(self) -> str | None:
         """What else than TRL's own loop draws completions."""
-        return next(iter(_trl.other_samplers(vars(self.config))), None)
+        return next(iter(other_samplers(vars(self.config))), None)
 
     @property
     def deepspeed(self) -> bool:

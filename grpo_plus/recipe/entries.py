@@ -103,8 +103,8 @@ def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Seque
 
 
 _FORMS: Mapping[str, Any] = {
-    "weight": Annotated[float, Range(-LARGEST, LARGEST, told=f"a finite number, of size {LARGEST:.2g} at most")] | None,
-    "timeout": Annotated[float, Range(0, open_low=True, told="a positive number of seconds")] | None,
+    "weight": Annotated[float, Range(-LARGEST, LARGEST, text=f"a finite number, of size {LARGEST:.2g} at most")] | None,
+    "timeout": Annotated[float, Range(0, open_low=True, text="a positive number of seconds")] | None,
 }
 """The values of keys; names and words are checked where a verifier is built."""
 

@@ -4,30 +4,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from grpo_plus import _trl
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.advantages.checking import keyword_problems as estimator_problems
-from grpo_plus.critic.options import CriticOptions
 from grpo_plus.objectives import Objective, objectives
 from grpo_plus.objectives.compose import compose_objective
 from grpo_plus.recipe.advantage import advantage_problems, equivalent_advantage
 from grpo_plus.recipe.advantage import parts_of as estimators_of
 from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.critic_options import CriticOptions
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
 from grpo_plus.recipe.forms import HEADS, named, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected, unit_of
 from grpo_plus.recipe.reward_model import start_problems, weight_among
+from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_plus.recipe.settings import DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.recipe.tools import choose_tools
-from grpo_plus.reward_model.options import RewardModelOptions
 from grpo_plus.selection import selections
 from grpo_plus.selection.checking import keyword_problems as selection_problems
 from grpo_plus.selection.dead_groups.keep import Keep
 from grpo_plus.selection.dead_groups.replay import Replay
 from grpo_plus.selection.dead_groups.resample import Resample
 from grpo_plus.selection.dead_groups.roulette import Roulette
+from grpo_plus.trl.fields import other_samplers
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.options import option_problems
@@ -98,7 +98,7 @@ def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
     how, record = choice["rollout.how"], choice["report.record"]
     set_here = any(getattr(config, field) not in (None, []) for field in _PARTS)
     own = set_here or choice["diagnosis.judge"] is not None or dead_groups.name != "keep"
-    lean = (own or choice["rollout.rows"] is not None) and not _trl.other_samplers(vars(config))
+    lean = (own or choice["rollout.rows"] is not None) and not other_samplers(vars(config))
     recipe = Recipe(
         advantage=chosen,
         estimator_parts=parts,

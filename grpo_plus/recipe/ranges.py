@@ -23,7 +23,7 @@ from grpo_verifiers.options import Range, fits, spell
 POSITIVE = Range(0, open_low=True, finite=True)
 NOT_NEGATIVE = Range(0, finite=True)
 COUNT = Range(1)
-PARTS = Range(0, open_low=True, finite=True, whole_from=1, told="a whole number of at least 1, or a fraction below 1")
+PARTS = Range(0, open_low=True, finite=True, integer_from=1, text="a whole number of at least 1, or a fraction below 1")
 """A number of steps, or a fraction of all."""
 
 ALSO: Mapping[str, tuple[Any, ...]] = {

@@ -9,9 +9,9 @@ from grpo_plus.recipe.settings import EngineOptions, ReportOptions, RolloutOptio
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
-    from grpo_plus.critic.options import CriticOptions
     from grpo_plus.objectives import Objective
-    from grpo_plus.reward_model.options import RewardModelOptions
+    from grpo_plus.recipe.critic_options import CriticOptions
+    from grpo_plus.recipe.reward_model_options import RewardModelOptions
     from grpo_plus.selection import Selection
     from grpo_verifiers import Verifier
     from grpo_verifiers.base.traits import OnError

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from grpo_plus.checkpoints.reward_model import read_kind
 from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.reward_model_options import NAME, WEIGHT, RewardModelOptions
 from grpo_plus.recipe.weights import named_weights
-from grpo_plus.reward_model.options import NAME, WEIGHT, RewardModelOptions
-from grpo_plus.reward_model.saved import read_kind
 
 
 def weight_among(weights: Sequence[float] | None) -> float | None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from grpo_verifiers.options import Range
 
-Most = Annotated[int, Range(1, told="a positive integer")]
+Most = Annotated[int, Range(1, text="a positive integer")]
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from grpo_plus.objectives.ratio_use import reads_old_logps
 from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.reward_model_options import NAME
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_plus.recipe.truncation import UNSCORED
-from grpo_plus.reward_model.options import NAME
-from grpo_verifiers.rules import Part, Rule, Test, excludes, needs, notes, replaces
+from grpo_verifiers.rules import ConfigPart, PartRule, Test, excludes, needs, notes, replaces
 
 
 def _adapter(key: str) -> Test:
@@ -49,17 +49,17 @@ _SHARES = (
     excludes("use_adaptive_entropy", _ALIKE.format("its entropy bonus"), way=_WEIGH),
     excludes("entropy_coef", _ALIKE.format("its entropy bonus"), way=_WEIGH),
 )
-SHARES = Part("A batch with weights of rows", bool, _SHARES)
+SHARES = ConfigPart("A batch with weights of rows", bool, _SHARES)
 
 PARTS = (
-    Part("sync_ref_model", lambda c: c.config.sync_ref_model, (
+    ConfigPart("sync_ref_model", lambda c: c.config.sync_ref_model, (
         needs("beta", "with 0 there is no reference policy to refresh"),
     )),
-    Part("TRL's own estimator", lambda c: c.config.advantage is None, (
+    ConfigPart("TRL's own estimator", lambda c: c.config.advantage is None, (
         needs("num_generations of 2 or more", "it compares those of one prompt", when=lambda c: c.size == 1,
               way=_SEVERAL + ", or advantage to one that compares none ({c.comparing_none})"),
     )),
-    Part("advantage {c[advantage]!r}", lambda c: c.config.advantage is not None, (
+    ConfigPart("advantage {c[advantage]!r}", lambda c: c.config.advantage is not None, (
         replaces("scale_rewards", "the same is zscore, center, or {{name: zscore, scale: batch}}"),
         replaces("multi_objective_aggregation", "the same is gdpo"),
         needs("num_generations of 2 or more", "it compares those of one prompt",
@@ -73,7 +73,7 @@ PARTS = (
               way="Add the method (equal keys are equal states), or take {{name: process, credit: turn}}",
               when=lambda c: c.reads("reads_states") and not any(e.states for e in c.recipe.environments.values())),
     )),
-    Part("critic", lambda c: c.recipe.critic is not None, (
+    ConfigPart("critic", lambda c: c.recipe.critic is not None, (
         needs("advantage", "the estimator reads no values, so nothing would read it", way="Set advantage: gae",
               when=lambda c: not c.reads("reads_values") and (c.recipe.advantage or "advantage" not in c.recipe.names)),
         excludes("dead_groups", "advantages against a critic compare nothing within a group, so no group is dead"),
@@ -89,7 +89,7 @@ PARTS = (
         notes("the first {c.recipe.critic.warmup_steps} steps (warmup_steps) leave the policy and its schedule as they "
               "are, so the schedule ends as many steps early", lambda c: c.recipe.critic.warmup_steps),
     )),
-    Part("dead_groups {c.recipe.dead_groups.name!r}", lambda c: c.dead, (
+    ConfigPart("dead_groups {c.recipe.dead_groups.name!r}", lambda c: c.dead, (
         excludes("kl placement 'reward'", "with the KL term no two rewards are equal, so no group would be dead",
                  way="Place the KL term in the loss", when=lambda c: c.objective and c.objective.kl_in_reward),
         needs("num_generations of 2 or more", "a group of one has no contrast that could be missed", way=_SEVERAL,
@@ -103,7 +103,7 @@ PARTS = (
         needs("a larger after", "after {c.after} completions all advantages would be 0",
               way="{c.too_few_after}, or after", when=lambda c: c.dead == "roulette" and c.too_few_after),
     )),
-    Part("dead_groups 'replay'", lambda c: c.dead == "replay", (
+    ConfigPart("dead_groups 'replay'", lambda c: c.dead == "replay", (
         needs("an objective with a ratio", "{c.objective.name!r} reads no log-probabilities of the policy that drew, "
               "so nothing would correct for groups of an earlier one", way="Take 'grpo', say, or resample",
               when=lambda c: c.objective is not None and not reads_old_logps(c.objective)),
@@ -115,16 +115,16 @@ PARTS = (
         notes("it is biased: a bounded ratio makes up in part for groups of earlier policies, and their prompts count "
               "more often. Each generation batch is scored once more"),
     )),
-    Part("dead_groups 'roulette', which gives rows weights,",
+    ConfigPart("dead_groups 'roulette', which gives rows weights,",
          lambda c: c.dead == "roulette" and c.config.objective is None, _SHARES),
-    Part("selection {c[selection]!r}, which gives rows weights,",
+    ConfigPart("selection {c[selection]!r}, which gives rows weights,",
          lambda c: c.recipe.selection and c.recipe.selection.weighted and c.config.objective is None, _SHARES),
-    Part("selection {c[selection]!r}", lambda c: c.recipe.selection and c.recipe.selection.selection.draws, (
+    ConfigPart("selection {c[selection]!r}", lambda c: c.recipe.selection and c.recipe.selection.selection.draws, (
         excludes("shuffle_dataset", "it draws the prompts, and no order of the data is left"),
         excludes("dispatch_batches of accelerator_config", "it draws the prompts on every process",
                  way="Remove dispatch_batches", when=lambda c: c.accelerator.get("dispatch_batches")),
     )),
-    Part("objective {c[objective]!r}", lambda c: c.config.objective is not None, (
+    ConfigPart("objective {c[objective]!r}", lambda c: c.config.objective is not None, (
         replaces("loss_type", "the same is objective"),
         replaces("epsilon", "the same is its epsilon_low"),
         replaces("epsilon_high", "the same is its epsilon_high (epsilon_max for cispo)"),
@@ -134,7 +134,7 @@ PARTS = (
         *(replaces(f"vespo_{key}", f"the same is {key} of vespo")
           for key in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")),
     )),
-    Part("objective {c[objective]!r}", lambda c: c.objective is not None, (
+    ConfigPart("objective {c[objective]!r}", lambda c: c.objective is not None, (
         needs("importance weights per token", "it reads the sampler's",
               way="Set vllm_importance_sampling_mode to token_truncate or token_mask",
               when=lambda c: c.objective.surrogate.piece.weighs_itself and c.corrected and not c.by_token),
@@ -167,7 +167,7 @@ PARTS = (
         notes("{c.moot}: every ratio is 1, since the policy does not move while a generation batch is trained on "
               "({c.looks}), so this plays no part", lambda c: not c.off_policy and c.moot),
     )),
-    Part("objective {c[objective]!r}, which sets how far each probability goes,",
+    ConfigPart("objective {c[objective]!r}, which sets how far each probability goes,",
          lambda c: c.objective and c.objective.makes_targets, (
         *_WEIGHING,
         needs("several optimizer steps a generation batch", "the first one knows the sign of each target only, and "
@@ -176,25 +176,25 @@ PARTS = (
         needs("max_steps", "the first step knows the sign of each target only", way="Set it to 2 or more",
               when=lambda c: c.moves and 0 < c.config.max_steps < 2),
     )),
-    Part("objective {c[objective]!r}, a loss of the completions of a group,",
+    ConfigPart("objective {c[objective]!r}, a loss of the completions of a group,",
          lambda c: c.objective and c.objective.pulls_groups, (
         *_WEIGHING, needs("num_generations of 2 or more", "it compares them", way=_SEVERAL, when=lambda c: c.size == 1),
     )),
-    Part("TRL's own loss ({c.config.loss_type})", lambda c: c.config.objective is None, (
+    ConfigPart("TRL's own loss ({c.config.loss_type})", lambda c: c.config.objective is None, (
         excludes("importance_sampling_level", "one ratio a completion has no meaning with advantages per {c.per}",
                  way="Set it to 'token', use objective 'gspo_token', or an estimator per completion",
                  when=lambda c: c.per != "completion" and c.config.importance_sampling_level != "token"),
         needs("max_completion_length", "it divides by it", way="Set it, or choose another loss_type",
               when=lambda c: c.config.max_completion_length is None and c.config.loss_type == "dr_grpo"),
     )),
-    Part("off_policy_mask_threshold", lambda c: c.config.off_policy_mask_threshold is not None, (
+    ConfigPart("off_policy_mask_threshold", lambda c: c.config.off_policy_mask_threshold is not None, (
         notes("it drops what has a negative advantage in completions that are far off-policy: with advantages per "
               "{c.per} these are single tokens, not completions", lambda c: c.per != "completion"),
     )),
-    Part("Sampling with {c.reshaping}", lambda c: c.reshaping, (
+    ConfigPart("Sampling with {c.reshaping}", lambda c: c.reshaping, (
         notes(UNSCORED),
     )),
-    Part("engine", lambda c: c.config.engine != "auto", (
+    ConfigPart("engine", lambda c: c.config.engine != "auto", (
         *(excludes(f"engine.{key}", "with noise on embeddings (neftune_noise_alpha) every pass is TRL's own",
                    way="Leave it unset, or remove neftune_noise_alpha", when=_noisy(key))
           for key in ("layout", "tokens_per_pass")),
@@ -204,7 +204,7 @@ PARTS = (
         excludes("engine.tokens_per_pass", "layout 'stock' is TRL's own path", way="Leave it unset, or choose a layout",
                  when=lambda c: c["engine.tokens_per_pass"] and c.recipe.engine.layout == "stock"),
     )),
-    Part("rollout", lambda c: c.config.rollout is not None, (
+    ConfigPart("rollout", lambda c: c.config.rollout is not None, (
         excludes("rollout.how", "{c.elsewhere} draws completions elsewhere", way="Leave it unset",
                  when=lambda c: c["rollout.how"] == "auto" and c.elsewhere),
         excludes("rollout.rows", "the completions are not drawn by rollout: auto",
@@ -218,19 +218,19 @@ PARTS = (
         notes("the parameters are sharded (FSDP1, or ZeRO-3 without ds3_gather_for_generation), so TRL draws the "
               "completions, all rows at once", lambda c: c.sharded),
     )),
-    Part("report.every", lambda c: c.recipe.report.every, (
+    ConfigPart("report.every", lambda c: c.recipe.report.every, (
         needs("the record", "a report is made of it; it is on where a part of ours is set",
               way="Set report: {{record: true, …}}, or remove every", when=lambda c: not c.recipe.report.record),
     )),
-    Part("diagnosis", bool, tuple(
+    ConfigPart("diagnosis", bool, tuple(
         excludes(f"diagnosis.{key}", "there is no judge, so nothing would read it", way=f"Set judge, or remove {key}",
                  when=_unjudged(key)) for key in ("every", "sample", "against")
     )),
-    Part("eval_verifiers", lambda c: c.config.eval_verifiers, (
+    ConfigPart("eval_verifiers", lambda c: c.config.eval_verifiers, (
         notes("they are not read: eval_strategy is 'no', so there is no evaluation but one that you start yourself",
               lambda c: not c.evaluates),
     )),
-    Part("reward_model", lambda c: c.recipe.reward_model is not None, (
+    ConfigPart("reward_model", lambda c: c.recipe.reward_model is not None, (
         *(excludes(f"reward_model.{key}", why, way="Remove it", when=_learning(key, when))
           for keys, why, when in (
               ("pairs scale", "its head scores steps", lambda o: o.head == "process"),
@@ -272,17 +272,17 @@ PARTS = (
               and c.recipe.reward_model.reward_scale == "wins" and not c.recipe.reward_model.every),
         *_BESIDE,
     )),
-    Part("tools and environment", lambda c: c.config.tools or c.config.environment, (
+    ConfigPart("tools and environment", lambda c: c.config.tools or c.config.environment, (
         excludes("max_tool_calling_iterations", "no call would ever run", way="Raise it, or remove both",
                  when=lambda c: c.config.max_tool_calling_iterations == 0),
     )),
-    Part("verifier turn_reward", lambda c: any(part.entry.name == "turn_reward" for part in
+    ConfigPart("verifier turn_reward", lambda c: any(part.entry.name == "turn_reward" for part in
                                                (*c.recipe.verifiers, *c.recipe.eval_verifiers)), (
         needs("an environment with get_turn_reward", "it gives what that gave", way="Add it, or take tool_valid or "
               "another verifier that scores turns by itself",
               when=lambda c: not any(part.turn_rewards for part in c.recipe.environments.values())),
     )),
-    Part("verifier_column", lambda c: c.config.verifier_column is not None, (
+    ConfigPart("verifier_column", lambda c: c.config.verifier_column is not None, (
         needs("verifiers", "it chooses from them"),
     )),
 )
@@ -290,14 +290,14 @@ PARTS = (
 # fmt: on
 
 
-def parts_of(choice: Choice) -> Iterator[Part]:
+def parts_of(choice: Choice) -> Iterator[ConfigPart]:
     """All parts, with the rules that estimators, selections and pieces of an objective bring along."""
     yield from PARTS
     recipe = choice.recipe
-    brought: list[tuple[str, tuple[Rule, ...]]] = [(part.title, part.rules) for part, _ in recipe.estimator_parts]
+    brought: list[tuple[str, tuple[PartRule, ...]]] = [(part.title, part.rules) for part, _ in recipe.estimator_parts]
     if recipe.selection is not None:
         brought.append((f"selection {recipe.selection.selection.name!r}", recipe.selection.selection.rules))
     if recipe.objective is not None:
         kinds = (recipe.objective.ratio, recipe.objective.surrogate, recipe.objective.reduce)
         brought += [(f"{part.piece.kind} {part.piece.name!r}", part.piece.rules) for part in kinds]
-    yield from (Part(who, bool, rules) for who, rules in brought if rules)
+    yield from (ConfigPart(who, bool, rules) for who, rules in brought if rules)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.reward_model.options import NAME
+from grpo_plus.recipe.reward_model_options import NAME
 
 
 def named_weights(recipe: Recipe, functions: Sequence[str]) -> list[tuple[str, float]]:

@@ -9,11 +9,9 @@ if TYPE_CHECKING:
     from grpo_plus.record.files import mark_sweep as mark_sweep
     from grpo_plus.record.reader import Run as Run
     from grpo_plus.record.reader import open_run as open_run
-    from grpo_plus.record.recorder import Recorder as Recorder
 
 _WHERE = {
     "files": "RunError mark_sweep",
     "reader": "Run open_run",
-    "recorder": "Recorder",
 }
 __getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from grpo_verifiers.files import MOST_BYTES, open_own, write_whole
+from grpo_verifiers.files import MOST_BYTES, open_own, write_atomic
 
 SCHEMA = 1
 """Version of the layout; it rises when an older reader would misread the files."""
@@ -116,5 +116,5 @@ def mark_sweep(output_dir: str | Path, variant: str, seed: int | None = None) ->
     ``variant`` is the label that all its seeds share. Creates ``output_dir`` if missing; returns the written file.
     """
     path = Path(output_dir) / FOLDER / SWEEP
-    write_whole(path, dump({"variant": str(variant), "seed": seed}) + "\n")
+    write_atomic(path, dump({"variant": str(variant), "seed": seed}) + "\n")
     return path

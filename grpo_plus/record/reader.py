@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from grpo_plus.record import schema
 from grpo_plus.record.files import (
@@ -26,6 +26,7 @@ from grpo_plus.record.files import (
     read_lines,
 )
 from grpo_verifiers.files import read_text
+from grpo_verifiers.stats import Interval
 
 STALE = 24 * 3600
 """Seconds without a write after which a run on another machine counts as ended."""
@@ -35,21 +36,13 @@ _STATE = "trainer_state.json"
 _NUMBERED = re.compile(r"checkpoint-[0-9]{1,15}")
 
 
-class Share(NamedTuple):
-    """A value with the ends of its 95% confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class Measured:
     """One verifier's shares of right samples; None for what was not measured. ``gain`` is paired over the rows."""
 
-    before: Share | None = None
-    after: Share | None = None
-    gain: Share | None = None
+    before: Interval | None = None
+    after: Interval | None = None
+    gain: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -272,7 +265,7 @@ def read_measured(folder: Path) -> dict[str, Measured]:
     return {label: Measured(before.get(label), after.get(label), gains.get(label)) for label in {**before, **after}}
 
 
-def _results(path: Path) -> tuple[dict[str, Share], dict[str, Share]]:
+def _results(path: Path) -> tuple[dict[str, Interval], dict[str, Interval]]:
     """The accuracies, and the gains."""
     try:
         results = json.loads(read_text(path))["results"]
@@ -283,19 +276,19 @@ def _results(path: Path) -> tuple[dict[str, Share], dict[str, Share]]:
     return accuracies, gains
 
 
-def _accuracy(found: Any) -> Share | None:
+def _accuracy(found: Any) -> Interval | None:
     passes = found.get("pass_at") if isinstance(found, Mapping) else None
     return _share(passes.get("1"), 0.0) if isinstance(passes, Mapping) else None
 
 
-def _share(found: Any, least: float) -> Share | None:
+def _share(found: Any, least: float) -> Interval | None:
     if not isinstance(found, Mapping):
         return None
     ends = [found.get(name) for name in ("value", "low", "high")]
     if not all(isinstance(end, int | float) and not isinstance(end, bool) and not math.isnan(end) for end in ends):
         return None
     value, low, high = (float(end) for end in ends)  # type: ignore[arg-type]
-    return Share(value, max(least, low), min(1.0, high)) if least <= value <= 1 else None
+    return Interval(value, max(least, low), min(1.0, high)) if least <= value <= 1 else None
 
 
 def _states(folder: Path) -> list[Path]:

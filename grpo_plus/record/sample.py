@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.record.turns import judged_turns
-from grpo_plus.training.token_spans import Decode, token_ends, token_span
+from grpo_plus.sampling.token_spans import Decode, token_ends, token_span
 from grpo_verifiers.redaction import redact_text
+from grpo_verifiers.stats import evenly
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import StepScores
@@ -32,14 +33,8 @@ def choose(totals: Sequence[float | None], size: int, most: int = GROUPS_PER_BAT
         contrast = bool(scored) and max(scored) - min(scored) > 1e-6 * max(1.0, *map(abs, scored))
         (live if contrast else dead).append(group)
     wanted_dead = min(len(dead), max(1, most - len(live))) if most > 1 else 0
-    kept = _spread(live, most - wanted_dead)
-    return sorted([*kept, *_spread(dead, most - len(kept))])
-
-
-def _spread(items: Sequence[int], count: int) -> list[int]:
-    if len(items) <= count:
-        return list(items)
-    return [items[position * len(items) // count] for position in range(count)]
+    kept = evenly(live, most - wanted_dead)
+    return sorted([*kept, *evenly(dead, most - len(kept))])
 
 
 def as_text(message: Any) -> str:

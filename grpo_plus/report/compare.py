@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from grpo_plus.diagnosis.curves import Window
-from grpo_plus.record.reader import Run, Share
-from grpo_plus.report.differences import UNRANKED, mean_and_spread, verdict
+from grpo_plus.record.reader import Run
+from grpo_plus.report.differences import UNRANKED, verdict
 from grpo_plus.report.panels import Line, Panel, judging, thinned
+from grpo_verifiers.stats import Interval, mean_and_spread
 
 Series = dict[int, float]
 HELD_OUT, GAIN = "held-out accuracy", "gain by training"
@@ -148,7 +149,7 @@ def _figures(lines: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, str, dic
             yield title, unit, found
 
 
-def _interval(run: Run, title: str) -> Share | None:
+def _interval(run: Run, title: str) -> Interval | None:
     """The value of a run in a column of ``measure``."""
     column, _, label = title.partition(", ")
     found = run.measured.get(label)

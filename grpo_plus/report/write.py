@@ -18,7 +18,7 @@ from grpo_plus.report.headline import facts, tiles
 from grpo_plus.report.panels import every_metric, single
 from grpo_plus.report.shape import shape_group, summary
 from grpo_plus.report.visible import shown, visible
-from grpo_verifiers.files import write_named, write_whole
+from grpo_verifiers.files import write_atomic, write_named
 
 NAME = "report.html"
 BUDGET = 8 * 2**20
@@ -53,7 +53,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
         raise RunError(f"{target} is a folder: give the file to write, like {target / NAME}.")
     title = opened[0].name if len(opened) == 1 else f"{len(opened)} runs compared"
     try:
-        (write_whole if out is None else write_named)(target, page(visible(title), data))
+        (write_atomic if out is None else write_named)(target, page(visible(title), data))
     except OSError as error:
         raise RunError(f"{target} cannot be written: {error}. Name another file with --out.") from error
     return target

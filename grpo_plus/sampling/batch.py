@@ -1,4 +1,4 @@
-"""Rows that grow at the same time: each with its own tokens, positions and mask, on one cache padded left."""
+"""A batch of growing rows: each has its own tokens, positions and mask; the shared cache is padded left."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from typing import Any
 import torch
 
 ROOM = 64
-"""Tokens that the texts grow by at least."""
+"""Minimum growth of the text buffer, in tokens."""
 
 
 @dataclass
-class Batch:
-    """The rows in flight, all on the device; ``rows``, (R,), says which completion each is.
+class RowBatch:
+    """The rows in flight, on the device; ``rows``, (R,), are the indices of their completions.
 
-    ``text``, (R, S), holds prompt and completion from the left, ``length`` tokens of which ``start`` are the prompt's;
-    behind them it repeats the row's first token. ``reach`` is the greatest length. The last token of a row has not been
-    read until `advance` leaves the ``logits``, (R, V), behind it. ``mask``, (R, C), is 1 where a column of the cache
-    holds a token of the row.
+    ``text``, (R, S), has prompt and completion from the left: ``length`` tokens, the first ``start`` of them the
+    prompt's. It is padded with the row's first token. ``reach`` is the greatest length. `advance` reads the last token
+    of each row and sets the ``logits``, (R, V), of the next one. ``mask``, (R, C), is 1 for the columns of the cache
+    that hold a token of the row.
     """
 
     rows: torch.Tensor
@@ -30,16 +30,16 @@ class Batch:
     reach: int
 
     @property
-    def drawn(self) -> torch.Tensor:
-        """How many tokens each row has drawn."""
+    def completion_lengths(self) -> torch.Tensor:
+        """The number of sampled tokens of each row."""
         return self.length - self.start
 
-    def seen(self) -> torch.Tensor:
-        """What each row holds, (R, S); padding repeats a token of the row."""
+    def tokens(self) -> torch.Tensor:
+        """Return the tokens of each row, (R, S), padded with a token of the row."""
         return self.text[:, : self.reach]
 
     def add(self, tokens_R: torch.Tensor) -> None:
-        """The next token of each row."""
+        """Append a token to each row."""
         if self.reach + 1 > self.text.shape[1]:
             self.text = _wide(self.text, self.reach + 1 + max(ROOM, self.reach // 4))
         self.text.scatter_(1, self.length[:, None], tokens_R[:, None])
@@ -47,16 +47,16 @@ class Batch:
         self.reach += 1
 
     def completions(self, places: torch.Tensor) -> list[list[int]]:
-        """What rows have drawn so far."""
+        """Return the sampled tokens of rows."""
         texts = self.text[places, : self.reach].tolist()
         spans = torch.stack([self.start[places], self.length[places]], dim=1).tolist()
         return [text[start:end] for text, (start, end) in zip(texts, spans, strict=True)]
 
 
-def read(model: Any, prompts: Sequence[Sequence[int]], starts: Sequence[int], rows: list[int], device: Any) -> Batch:
-    """Read the distinct ``prompts`` in one pass, and hand each of the ``rows`` a copy of its own.
+def read(model: Any, prompts: Sequence[Sequence[int]], starts: Sequence[int], rows: list[int], device: Any) -> RowBatch:
+    """Read the distinct ``prompts`` in one pass and return a batch with a copy for each of the ``rows``.
 
-    Behind the first ``starts`` tokens of each stands what its row has drawn already.
+    The tokens of a prompt after its first ``starts`` are the start of the row's completion.
     """
     from transformers import DynamicCache
 
@@ -74,7 +74,7 @@ def read(model: Any, prompts: Sequence[Sequence[int]], starts: Sequence[int], ro
     if len(rows) != len(distinct):
         _choose(cache, index)
     length_R = lengths[index]
-    return Batch(
+    return RowBatch(
         torch.tensor(rows, device=device),
         text[index],
         length_R,
@@ -101,21 +101,21 @@ def _forward(
     return logits_RV
 
 
-def advance(model: Any, batch: Batch) -> None:
+def advance(model: Any, batch: RowBatch) -> None:
     """Read the last token of every row."""
     last_R1 = batch.length[:, None] - 1
     batch.mask = torch.nn.functional.pad(batch.mask, (0, 1), value=1)
     batch.logits = _forward(model, batch.text.gather(1, last_R1), batch.mask, last_R1, batch.cache)
 
 
-def keep(batch: Batch, index: torch.Tensor) -> None:
-    """Drop the other rows, and the columns that were padding for all that stay; `advance` makes their logits."""
+def keep(batch: RowBatch, index: torch.Tensor) -> None:
+    """Drop all other rows and the columns that are padding for the rest; `advance` computes their logits."""
     names = ("rows", "text", "length", "start", "mask")
-    kept = {name: getattr(batch, name)[index] for name in names}
-    start = int(kept["mask"].argmax(dim=1).min())
-    kept["mask"] = kept["mask"][:, start:]
+    tensors = {name: getattr(batch, name)[index] for name in names}
+    start = int(tensors["mask"].argmax(dim=1).min())
+    tensors["mask"] = tensors["mask"][:, start:]
     _choose(batch.cache, index, start)
-    for name, values in kept.items():  # all or none, should memory run out
+    for name, values in tensors.items():  # all or none if memory runs out
         setattr(batch, name, values)
 
 
@@ -125,8 +125,8 @@ def _choose(cache: Any, index: torch.Tensor, start: int = 0) -> None:
         layer.values = layer.values[:, :, start:].index_select(0, index)
 
 
-def join(batch: Batch | None, fresh: Batch) -> Batch:
-    """Put new rows beside those in flight, if there are any, each cache padded left to the longer of the two."""
+def join(batch: RowBatch | None, fresh: RowBatch) -> RowBatch:
+    """Add new rows to those in flight; both caches are padded left to the longer one."""
     if batch is None:
         return fresh
     width = max(batch.mask.shape[1], fresh.mask.shape[1])
@@ -138,7 +138,7 @@ def join(batch: Batch | None, fresh: Batch) -> Batch:
     masks = [torch.nn.functional.pad(part.mask, (width - part.mask.shape[1], 0)) for part in (batch, fresh)]
     reach = max(batch.text.shape[1], fresh.text.shape[1])
     texts = [_wide(part.text, reach) for part in (batch, fresh)]
-    return Batch(
+    return RowBatch(
         torch.cat([batch.rows, fresh.rows]),
         torch.cat(texts),
         torch.cat([batch.length, fresh.length]),
@@ -151,5 +151,5 @@ def join(batch: Batch | None, fresh: Batch) -> Batch:
 
 
 def _wide(text_RS: torch.Tensor, width: int) -> torch.Tensor:
-    """Room for more tokens, filled with each row's first."""
+    """Return the text widened with each row's first token."""
     return torch.cat([text_RS, text_RS[:, :1].expand(-1, width - text_RS.shape[1])], dim=1)

@@ -1,8 +1,8 @@
-"""Completions of many prompts with fewer row-steps than `generate`: same distribution, token by token.
+"""Sampling with fewer row-steps than `generate` and the same distribution of every token.
 
-A prompt is read once however many completions it gets; a row that has ended leaves the batch, cache and all; and where
-not all rows fit at once, waiting ones take the places of those that ended. Each row keeps its own positions and its own
-mask, so what it sees is what it would see alone. Tokens stay on the device until their row has ended.
+Each distinct prompt is read once. A finished row leaves the batch and the cache; a waiting row takes its place if not
+all rows fit at once. Each row has its own positions and mask, so its logits are the same as in a batch of one. Tokens
+stay on the device until their row ends.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,20 +12,20 @@ from typing import Any
 import torch
 
 from grpo_plus.memory.errors import is_out_of_memory, release
-from grpo_plus.sampling.batch import Batch, advance, join, keep, read
+from grpo_plus.sampling.allowed_tokens import AllowedTokensLog
+from grpo_plus.sampling.batch import RowBatch, advance, join, keep, read
 from grpo_plus.sampling.sampler import Numbers, Sampling, pick, processors
-from grpo_plus.sampling.support import SupportLog
 
 Uniform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Numbers in [0, 1) for rows and their places, two tensors of one shape on the device."""
+"""Returns numbers in [0, 1) for rows and positions, two tensors of one shape on the device."""
 
 
 @dataclass
-class Decoded:
-    """Completions, each with the token that ended it, and what they cost.
+class DecodeResult:
+    """Completions, each with its end token, and their cost.
 
-    ``row_steps`` are rows times passes, prefills aside; ``prefills`` prompts that were read. ``places`` is how many
-    rows were in flight at most: fewer than were asked for once memory has run out, ``failures`` times.
+    ``row_steps`` are rows times passes without prefills; ``prefills`` is the number of prompts read. ``places`` is the
+    limit of rows in flight, halved whenever memory runs out; ``failures`` counts that.
     """
 
     completions: list[list[int]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Decoded:
 
     @property
     def saved(self) -> float:
-        """The share of the row steps of running all rows to the end of the longest that were not run."""
+        """The share of row steps saved, compared with running all rows to the length of the longest."""
         all_steps = len(self.completions) * (max(map(len, self.completions), default=1) - 1)
         return 1 - self.row_steps / all_steps if all_steps else 0.0
 
@@ -49,18 +49,18 @@ def decode(
     most_rows: int | None = None,
     device: Any = None,
     uniform: Uniform | None = None,
-    support: SupportLog | None = None,
+    support: AllowedTokensLog | None = None,
     again: bool = True,
-) -> Decoded:
-    """Complete every prompt; there is one for each completion, and equal ones are read once.
+) -> DecodeResult:
+    """Complete every prompt (one for each completion); equal prompts are read once.
 
-    Where memory runs out, all rows in flight are read again with what they hold so far, half as many at once. No row is
-    drawn a second time: to discard rows when they grow long would favour short ones. Without ``again`` the error is
-    raised: a pass that other ranks take part in cannot be repeated.
+    If memory runs out, half as many rows stay in flight and all of them are read again with their tokens so far. No row
+    is sampled a second time: discarding long rows would favour short ones. Without ``again`` the error is raised:
+    ranks that share a pass cannot repeat it.
 
-    The model needs a plain growing cache and must take positions. At most ``most_rows`` rows are in flight; None for
-    all. ``uniform`` gives the numbers that pick the tokens; None makes them from one number of torch's own generator.
-    Either way a row's draw does not depend on the others.
+    The model needs a plain growing cache and a ``position_ids`` argument. At most ``most_rows`` rows are in flight;
+    None for all. ``uniform`` returns the numbers that pick the tokens; by default they come from a generator that is
+    seeded with one number of torch's. The sample of a row does not depend on any other row.
     """
     return _Decoding(model, prompts, sampling, most_rows, device, uniform, support).run(again=again)
 
@@ -76,11 +76,13 @@ class _Decoding:
         most_rows: int | None,
         device: Any,
         uniform: Uniform | None,
-        support: SupportLog | None,
+        support: AllowedTokensLog | None,
     ) -> None:
         self.model, self.prompts, self.sampling, self.device = model, prompts, sampling, device
         self.support = support
-        self.result = Decoded([[] for _ in prompts], places=len(prompts) if most_rows is None else max(1, most_rows))
+        self.result = DecodeResult(
+            [[] for _ in prompts], places=len(prompts) if most_rows is None else max(1, most_rows)
+        )
         self.chain = processors(sampling)
         self.stops = torch.tensor(sampling.stops, dtype=torch.long, device=device)
         self.uniform: Uniform = uniform or Numbers(len(prompts), device)
@@ -90,11 +92,11 @@ class _Decoding:
             first.setdefault(tuple(prompt), row)
         self.waiting = sorted(range(len(prompts)), key=lambda row: first[tuple(prompts[row])])  # equal ones together
         self.flying: list[int] = []
-        self.batch: Batch | None = None
+        self.batch: RowBatch | None = None
 
     @torch.no_grad()
-    def run(self, *, again: bool) -> Decoded:
-        """Step until no row is left."""
+    def run(self, *, again: bool) -> DecodeResult:
+        """Step until all rows have ended."""
         while self.waiting or self.flying:
             full = False
             try:
@@ -103,7 +105,7 @@ class _Decoding:
                 if not again or not is_out_of_memory(error) or len(self.flying) < 2:
                     raise
                 full = True
-            if full:  # outside the handler, where the exception no longer holds the tensors of the failed pass
+            if full:  # outside the handler: the exception holds the tensors of the failed pass
                 self._halve()
         return self.result
 
@@ -116,24 +118,24 @@ class _Decoding:
         else:
             self.batch = None
 
-    def _filled(self) -> Batch:
-        """The rows in flight, with waiting ones in free places."""
+    def _filled(self) -> RowBatch:
+        """Return the rows in flight after waiting rows have taken the free places."""
         batch = self.batch
         free = self.result.places - len(self.flying)
         if self.waiting and (batch is None or free >= max(1, self.result.places // 4)):
-            taken, self.waiting = self.waiting[:free], self.waiting[free:]
-            self.flying = self.flying + taken
-            contexts = [[*self.prompts[row], *self.result.completions[row]] for row in taken]
-            starts = [len(self.prompts[row]) for row in taken]
-            batch = join(batch, read(self.model, contexts, starts, taken, self.device))
+            rows, self.waiting = self.waiting[:free], self.waiting[free:]
+            self.flying = self.flying + rows
+            contexts = [[*self.prompts[row], *self.result.completions[row]] for row in rows]
+            starts = [len(self.prompts[row]) for row in rows]
+            batch = join(batch, read(self.model, contexts, starts, rows, self.device))
             self.result.prefills += len(set(map(tuple, contexts)))
         assert batch is not None
         return batch
 
-    def _draw(self, batch: Batch) -> None:
-        """One token for every row."""
-        places_R = batch.drawn
-        scores_RV: torch.Tensor = self.chain(batch.seen(), batch.logits)
+    def _draw(self, batch: RowBatch) -> None:
+        """Sample one token for every row."""
+        places_R = batch.completion_lengths
+        scores_RV: torch.Tensor = self.chain(batch.tokens(), batch.logits)
         vocabulary = scores_RV.shape[1]
         furthest = batch.reach - self.shortest + 1  # no row has more tokens after this
         if self.sampling.draw:
@@ -149,7 +151,7 @@ class _Decoding:
         wrong_R = tokens_R >= vocabulary
         ends, wrongs = torch.stack([ended_R.sum(), wrong_R.sum()]).tolist()  # the step's only wait for the device
         if wrongs:
-            raise ValueError("the model's logits are NaN: no token can be drawn. Its weights or inputs are no numbers.")
+            raise ValueError("the model's logits are NaN: no token can be drawn. Check its weights and inputs for NaN.")
         if self.support is not None:
             self.support.note(batch.rows, places_R, scores_RV)
         batch.add(tokens_R)
@@ -161,7 +163,7 @@ class _Decoding:
             return tokens_R == self.sampling.stops[0]
         return torch.isin(tokens_R, self.stops)
 
-    def _end(self, batch: Batch, ended_R: torch.Tensor) -> None:
+    def _end(self, batch: RowBatch, ended_R: torch.Tensor) -> None:
         places = ended_R.nonzero().squeeze(1)
         ended = dict(zip(batch.rows[places].tolist(), batch.completions(places), strict=True))
         self.flying = [row for row in self.flying if row not in ended]
@@ -171,21 +173,21 @@ class _Decoding:
             keep(batch, (~ended_R).nonzero().squeeze(1))
 
     def _halve(self) -> None:
-        """Let all rows in flight wait with what they hold so far, and half as many places."""
+        """Move all rows in flight back to waiting, with their tokens so far, and halve the places."""
         batch, self.batch = self.batch, None
         self.result.places = len(self.flying) // 2
         self.result.failures += 1
         if batch is not None:
-            known = dict(zip(batch.rows.tolist(), batch.completions(torch.arange(len(batch.rows))), strict=True))
+            tokens = dict(zip(batch.rows.tolist(), batch.completions(torch.arange(len(batch.rows))), strict=True))
             for row in self.flying:
-                self.result.completions[row] = known.get(row, self.result.completions[row])
+                self.result.completions[row] = tokens.get(row, self.result.completions[row])
         self.waiting, self.flying = self.flying + self.waiting, []
         del batch
         release()
 
 
 def is_adapted(model: Any) -> bool:
-    """The model carries adapters of PEFT: what draws is its base model."""
+    """Return True if the model is a PEFT model; its base model samples."""
     from peft import PeftModel
 
     return isinstance(model, PeftModel)

@@ -1,9 +1,8 @@
-"""As many passes on every rank, while each draws as long as its own completions are.
+"""The same number of passes on every rank, for completions of different lengths.
 
-Under FSDP2 a pass gathers the weights of each layer from all ranks: a rank that makes fewer passes leaves the others
-waiting for its pieces. So ranks agree before every pass whether anybody still draws, and one that has come to its end
-reads a single token as often as the others need. A pass over prompts and one over tokens gather the same weights in the
-same order.
+Under FSDP2 a pass gathers the weights of each layer from all ranks, so all ranks must make the same number of passes.
+Before every pass the ranks agree if any of them still samples; a rank that has finished runs passes over a single token
+until all have. Passes over prompts and over tokens gather the same weights in the same order.
 """
 
 from collections.abc import Iterator
@@ -17,34 +16,34 @@ from grpo_plus.sampling.decode import is_adapted
 
 
 class OtherRankFailedError(RuntimeError):
-    """Another rank cannot go on; its own message says why."""
+    """Another rank failed; its own error has the reason."""
 
 
 @contextmanager
 def in_step(model: Any, device: torch.device) -> Iterator[None]:
-    """Inside the block ranks may make different numbers of passes of the unwrapped model; leaving it, they wait.
+    """Let ranks make different numbers of passes of the unwrapped model; they wait for each other at the end.
 
-    Every rank enters and leaves. An error of one rank outside of a pass ends the block on all of them.
+    Every rank must enter and leave. An error of one rank outside a pass ends the block on all ranks.
 
     Raises:
-        OtherRankFailedError: another rank has left the block by an error.
+        OtherRankFailedError: another rank raised an error.
     """
     plain = model.get_base_model() if is_adapted(model) else model
     agreement = _Agreement(device)
     hooks = [
-        plain.register_forward_pre_hook(agreement.begins, prepend=True),
-        plain.register_forward_hook(agreement.ended),
+        plain.register_forward_pre_hook(agreement.before_pass, prepend=True),
+        plain.register_forward_hook(agreement.after_pass),
     ]
     try:
         with _without_gathering(model), _around(model, plain, device):
             yield
-            while agreement.anybody_draws():
+            while agreement.any_rank_samples():
                 _read_a_token(plain, device)
     except OtherRankFailedError:
         raise
     except BaseException:
         agreement.fails()
-        if agreement.inside and hasattr(model, "reset_iter_state"):  # torch 2.13; else FSDP2 believes the pass goes on
+        if agreement.inside and hasattr(model, "reset_iter_state"):  # torch 2.13; else FSDP2 sees a pass under way
             model.reset_iter_state()
         raise
     finally:
@@ -54,7 +53,7 @@ def in_step(model: Any, device: torch.device) -> Iterator[None]:
 
 
 def let_go(model: Any) -> None:
-    """Weights in pieces again, of which FSDP2 keeps some or all whole until a backward pass."""
+    """Shard the weights again; FSDP2 keeps some or all of them gathered until a backward pass."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
@@ -62,55 +61,55 @@ def let_go(model: Any) -> None:
 
 @contextmanager
 def _without_gathering(model: Any) -> Iterator[None]:
-    """The class's own `generate`, in place of one that accelerate has FSDP2 gather weights around.
+    """Use the class's own `generate` in place of accelerate's, around which FSDP2 gathers weights.
 
-    Those would be gathered once for all passes, and let go by each rank at its own time.
+    That gathers them once for all passes, and each rank frees them at a different time.
     """
-    found = vars(model).get("generate")
-    gathers = getattr(found, "__code__", None) in register_fsdp_forward_method.__code__.co_consts
+    replaced = vars(model).get("generate")
+    gathers = getattr(replaced, "__code__", None) in register_fsdp_forward_method.__code__.co_consts
     if gathers:
         del model.generate
     try:
         yield
     finally:
         if gathers:
-            model.generate = found
+            model.generate = replaced
 
 
 @contextmanager
 def _around(model: Any, plain: Any, device: torch.device) -> Iterator[None]:
-    """Where the model around a plain one holds weights of it, they are there as long as the plain one draws."""
+    """Gather the weights that a wrapper of the plain model holds, as long as the plain model samples."""
     if plain is model:
         yield
         return
-    _read_a_token(model, device)  # FSDP2 takes the first module that it sees for the whole
+    _read_a_token(model, device)  # FSDP2 takes the first module that runs for its root
     if isinstance(model, FSDPModule):
         model.unshard()
     yield
 
 
 class _Agreement:
-    """What ranks tell each other before every pass."""
+    """The message that ranks exchange before every pass."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.inside = False
         self._waits = False
 
-    def begins(self, *_: Any) -> None:
+    def before_pass(self, *_: Any) -> None:
         if not self._waits:
             self._exchange(draws=True)
         self.inside = True
 
-    def ended(self, *_: Any) -> None:
+    def after_pass(self, *_: Any) -> None:
         self.inside = False
 
-    def anybody_draws(self) -> bool:
+    def any_rank_samples(self) -> bool:
         self._waits = True
         return self._exchange(draws=False)
 
     def fails(self) -> None:
-        """Within a pass the others wait for pieces, not for this: they end with this process."""
+        """Report an error, except during a pass: other ranks then wait for weights and end with this process."""
         if not self.inside:
             self._exchange(draws=False, fails=True)
 
@@ -119,13 +118,13 @@ class _Agreement:
         torch.distributed.all_reduce(numbers)
         drawing, failed = numbers.tolist()
         if failed and not fails:
-            raise OtherRankFailedError("another rank cannot go on drawing completions; its own message says why.")
+            raise OtherRankFailedError("another rank failed while it drew completions; its own error has the reason.")
         return bool(drawing)
 
 
 @torch.no_grad()
 def _read_a_token(model: Any, device: torch.device) -> None:
-    """The smallest pass there is; it leaves the random state as it was, whatever dropout takes of it."""
+    """Run a pass over one token; the random state is restored afterwards, dropout included."""
     token = torch.zeros(1, 1, dtype=torch.long, device=device)
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):

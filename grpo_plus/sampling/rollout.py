@@ -1,4 +1,4 @@
-"""Hand `decode` to a trainer in place of `generate`, wherever the two draw from the same distribution."""
+"""Replace a model's `generate` by `decode` if both sample from the same distribution."""
 
 import importlib.util
 import inspect
@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from grpo_plus.memory.shape import head_sizes
-from grpo_plus.sampling.decode import Decoded, decode, is_adapted
+from grpo_plus.sampling.allowed_tokens import AllowedTokensLog, truncates
+from grpo_plus.sampling.decode import DecodeResult, decode, is_adapted
 from grpo_plus.sampling.sampler import read_sampling
-from grpo_plus.sampling.support import SupportLog, truncates
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
@@ -29,44 +29,41 @@ METHODS = (
     "_update_model_kwargs_for_generation",
     "prepare_inputs_for_generation",
 )
-"""Methods behind ``generate``; a model or patch that replaces one draws by itself."""
+"""Methods that ``generate`` calls; a model that overrides one must use its own ``generate``."""
 SHARE = 0.7
-"""Of the free memory, what caches may take: while a cache grows, a layer of it exists twice."""
+"""Share of the free memory for caches: one layer exists twice while a cache grows."""
 
 
 class Rollout:
-    """Makes a model's ``generate`` leaner for the length of a block.
+    """Replaces a model's ``generate`` inside a block.
 
-    At most ``most_rows`` rows are in flight; None for what the memory allows, and fewer than were asked for once it has
-    run out. ``report`` is told what each generation cost. ``asked`` means that somebody wanted it: a refusal is then a
-    warning. ``stock`` says why the model's own ``generate`` drew last; None
-    where it did not. ``supports`` are those of the completions drawn last, where tokens were left out; None for none.
-    ``alone`` tells whether passes are this process's own, so that one that ran out of memory may be made again.
+    At most ``most_rows`` rows are in flight; None: as many as fit. It falls when memory runs out. ``report`` is called
+    with the result of each generation. If the user set the option (``explicit``), a refusal is a warning. ``stock`` is
+    the reason why the model's own ``generate`` ran last; None if it did not. ``allowed`` has the allowed tokens of the
+    latest completions; None without truncation. With ``alone`` no other rank takes part in passes, so a failed pass may
+    be repeated.
     """
 
     def __init__(
         self,
         most_rows: int | None,
-        report: Callable[[Decoded], None],
+        report: Callable[[DecodeResult], None],
         *,
-        asked: bool = True,
+        explicit: bool = True,
         alone: bool = True,
     ) -> None:
         self._alone = alone
-        self._level = logging.WARNING if asked else logging.INFO
+        self._level = logging.WARNING if explicit else logging.INFO
         self.most_rows = most_rows
         self._report = report
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self.stock: str | None = None
-        self.supports: list[torch.Tensor] | None = None
+        self.allowed: list[torch.Tensor] | None = None
 
     @contextmanager
     def applied(self, model: Any) -> Iterator[None]:
-        """Inside the block the unwrapped model's ``generate`` decodes here.
-
-        What is not known to be equal goes to its own method.
-        """
-        self.supports = None
+        """Replace the unwrapped model's ``generate``; calls with unknown options use the model's own method."""
+        self.allowed = None
         reason = refusal(model)
         if reason is not None:
             self._say(reason)
@@ -86,23 +83,23 @@ class Rollout:
 
     def _decode(self, model: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> torch.Tensor | None:
         if arguments or set(keywords) != {"input_ids", "attention_mask", "generation_config"}:
-            self._say(f"generate was given {', '.join(map(str, keywords))}")
+            self._say(f"generate was called with {', '.join(map(str, keywords))}")
             return None
         sampling = read_sampling(keywords["generation_config"], model.generation_config)
         if isinstance(sampling, str):
             self._say(sampling)
             return None
         ids, mask = keywords["input_ids"], keywords["attention_mask"].bool()
-        prompts = [row[kept].tolist() for row, kept in zip(ids.cpu(), mask.cpu(), strict=True)]
+        prompts = [row[real].tolist() for row, real in zip(ids.cpu(), mask.cpu(), strict=True)]
         if not all(prompts):
             self._say("a prompt is empty")
             return None
         rows = self.most_rows or affordable_rows(model, max(map(len, prompts)) + sampling.most, ids.device)
-        # Adapters sit inside the plain model, which is also what their own generate calls, past any autocast around it.
+        # Adapters are inside the plain model. PEFT's generate also calls it, without any autocast around it.
         plain = model.get_base_model() if is_adapted(model) else model
         self.stock = None
-        noted = SupportLog() if truncates(sampling) else None
-        # Around all passes, so that weights which autocast has cast are kept from one to the next; it is on inside.
+        log = AllowedTokensLog() if truncates(sampling) else None
+        # Around all passes, so that autocast's cache of cast weights lives across them; each pass turns it on again.
         with torch.autocast(ids.device.type, enabled=False) if self._alone else nullcontext():
             decoded = decode(
                 plain,
@@ -110,16 +107,16 @@ class Rollout:
                 sampling,
                 most_rows=rows,
                 device=ids.device,
-                support=noted,
+                support=log,
                 again=self._alone,
             )
-        if noted is not None:
-            self.supports = noted.rows([len(row) for row in decoded.completions])
+        if log is not None:
+            self.allowed = log.rows([len(row) for row in decoded.completions])
         if decoded.places < min(rows or len(prompts), len(prompts)):
             self.most_rows = decoded.places
             logger.warning(
-                "Out of memory while drawing completions; the rows in flight were read again, and from now on at most "
-                "%d are drawn at once. To start that way, set rollout: {rows: %d}.",
+                "Out of memory while drawing completions; the rows in flight were read again. From now on at most %d "
+                "are drawn at once. To start with this limit, set rollout: {rows: %d}.",
                 decoded.places,
                 decoded.places,
             )
@@ -130,13 +127,13 @@ class Rollout:
 
     def _say(self, reason: str) -> None:
         self.stock = reason
-        if reason not in self._said:
-            self._said.add(reason)
+        if reason not in self._logged:
+            self._logged.add(reason)
             logger.log(self._level, "Rollouts run through the model's own generate: %s.", reason)
 
 
 def refusal(model: Any) -> str | None:
-    """Why a model must generate by itself, in words; None if it need not."""
+    """Return the reason why a model must use its own ``generate``; None if `decode` can replace it."""
     from transformers import DynamicCache, GenerationMixin
     from transformers.cache_utils import DynamicLayer
 
@@ -174,7 +171,7 @@ def refusal(model: Any) -> str | None:
 
 
 def _as_installed(method: Any) -> bool:
-    """The method, with all that wraps it, comes from one of the libraries and not from a patch."""
+    """Return True if a method and all its wrappers come from the libraries and not from a patch."""
     while method is not None:
         code = getattr(method, "__code__", None)
         if code is None or not code.co_filename.startswith(_libraries()):
@@ -186,22 +183,22 @@ def _as_installed(method: Any) -> bool:
 @cache
 def _libraries() -> tuple[str, ...]:
     names = ("torch", "transformers", "peft")
-    found = [importlib.util.find_spec(name) for name in names]
-    return tuple(f"{Path(spec.origin).parent}{os.sep}" for spec in found if spec is not None and spec.origin)
+    specs = [importlib.util.find_spec(name) for name in names]
+    return tuple(f"{Path(spec.origin).parent}{os.sep}" for spec in specs if spec is not None and spec.origin)
 
 
 def affordable_rows(model: Any, length: int, device: torch.device) -> int | None:
-    """How many rows of ``length`` tokens the free memory holds; None where it cannot be asked."""
+    """Return the number of rows of ``length`` tokens that fit in the free memory; None except on CUDA."""
     if device.type != "cuda":
         return None
     free, total = torch.cuda.mem_get_info(device)
     reserved = torch.cuda.memory_reserved(device)
     free = min(free, int(torch.cuda.get_per_process_memory_fraction(device) * total) - reserved)
-    return rows_within(model, length, SHARE * (free + reserved - torch.cuda.memory_allocated(device)))
+    return rows_that_fit(model, length, SHARE * (free + reserved - torch.cuda.memory_allocated(device)))
 
 
-def rows_within(model: Any, length: int, memory: float) -> int:
-    """How many rows' keys and values of ``length`` tokens fit in ``memory`` bytes; at least one."""
+def rows_that_fit(model: Any, length: int, memory: float) -> int:
+    """Return the number of rows, at least one, whose keys and values of ``length`` tokens fit in ``memory`` bytes."""
     text = model.config.get_text_config()
     _, heads, width = head_sizes(text)
     size = torch.finfo(model.dtype).bits // 8 if model.dtype.is_floating_point else 2

@@ -1,24 +1,24 @@
-"""From logits to the next tokens, as `generate` does it: transformers' own processors in its own order."""
+"""Sampling of the next tokens with transformers' processors, in the order of `generate`."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-KNOWN = {
+SUPPORTED = {
     "bos_token_id", "disable_compile", "do_sample", "eos_token_id", "max_length", "max_new_tokens", "min_p",
     "pad_token_id", "repetition_penalty", "temperature", "top_k", "top_p", "transformers_version",
 }  # fmt: skip
-"""Settings of a generation config that are followed here, or that change nothing."""
+"""Settings of a generation config that are followed or have no effect here."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen, and when a row ends: at one of ``stops``, or after ``most`` tokens; then comes ``pad``.
+    """Sampling parameters. A row ends at one of ``stops`` or after ``most`` tokens and is padded with ``pad``.
 
-    Without ``draw`` the most probable token is taken. ``top_k`` is 0 for all tokens. ``top_p`` is the share of the
-    probability that must remain, and ``min_p`` the least one as a share of the greatest, None for none. A repetition
-    penalty of 1 is none.
+    Without ``draw`` decoding is greedy. ``top_k`` 0 means all tokens. ``top_p`` is the probability mass that must
+    remain; ``min_p`` the least probability as a share of the greatest, or None. A repetition penalty of 1 has no
+    effect.
     """
 
     stops: tuple[int, ...]
@@ -33,22 +33,22 @@ class Sampling:
 
 
 def read_sampling(config: Any, defaults: Any) -> Sampling | str:
-    """The sampling that a config given to ``generate`` asks for; or the option that is unknown here, in words.
+    """Return the sampling of a generation config, or a sentence about an option that is not supported.
 
-    The model's own ``defaults`` fill in what it leaves at None.
+    The model's ``defaults`` replace values of None.
     """
     from transformers import GenerationConfig
 
-    # Values that change nothing, beside None and False.
+    # Values without effect, in addition to None and False.
     neutral = {
-        **GenerationConfig._get_default_generation_params(),  # noqa: SLF001 - what generate fills in
+        **GenerationConfig._get_default_generation_params(),  # noqa: SLF001 - the defaults of generate
         "cache_implementation": "dynamic",
         "guidance_scale": 1,
     }
     values = dict(defaults.to_dict()) if defaults is not None else {}
     values |= {name: value for name, value in config.to_dict().items() if value is not None}
     for name, value in values.items():
-        if name in KNOWN or value is None or value is False or name.startswith("_"):
+        if name in SUPPORTED or value is None or value is False or name.startswith("_"):
             continue
         if value != neutral.get(name):
             return f"the generation setting {name} is {value!r}"
@@ -73,7 +73,7 @@ def _or(value: float | None, default: float) -> float:
 
 
 def processors(sampling: Sampling) -> Any:
-    """The chain of transformers' logits processors that `generate` would build."""
+    """Return the chain of logits processors that `generate` would build."""
     from transformers import (
         LogitsProcessorList,
         MinPLogitsWarper,
@@ -100,9 +100,9 @@ def processors(sampling: Sampling) -> Any:
 
 
 def pick(scores_RV: torch.Tensor, numbers_R: torch.Tensor) -> torch.Tensor:
-    """The token in whose part of the softmax each number in [0, 1) falls; V where scores are NaN.
+    """Return the token whose interval of the cumulative softmax contains each number in [0, 1); V for NaN scores.
 
-    A large vocabulary is searched in two steps, so that only a part of it is summed up in float64.
+    A large vocabulary is searched in two steps, so that only a part of it is summed in float64.
     """
     chances_RV = scores_RV.softmax(dim=-1)
     vocabulary = chances_RV.shape[1]
@@ -117,37 +117,37 @@ def pick(scores_RV: torch.Tensor, numbers_R: torch.Tensor) -> torch.Tensor:
 
 
 _PART = 128
-"""Tokens of a large vocabulary that are summed up together."""
+"""Tokens of a large vocabulary in one partial sum."""
 
 
 def _reached(chances_RV: torch.Tensor, share_R1: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where a share of the sum is reached, and the share of that entry's own part."""
-    reached_RV, wanted_R1 = _sums(chances_RV, share_R1)
-    place_R1 = _place(reached_RV, wanted_R1)
-    found_R1 = place_R1.clamp(max=chances_RV.shape[1] - 1)
-    own_R1 = chances_RV.gather(1, found_R1).double()
-    rest_R1 = wanted_R1 - (reached_RV.gather(1, found_R1) - own_R1)
+    """Return the entry at which a share of the sum is reached, and the share within that entry."""
+    reached_RV, target_R1 = _sums(chances_RV, share_R1)
+    place_R1 = _place(reached_RV, target_R1)
+    entry_R1 = place_R1.clamp(max=chances_RV.shape[1] - 1)
+    own_R1 = chances_RV.gather(1, entry_R1).double()
+    rest_R1 = target_R1 - (reached_RV.gather(1, entry_R1) - own_R1)
     return place_R1, (rest_R1 / own_R1).clamp(0, 1)
 
 
 def _sums(chances_RV: torch.Tensor, share_R1: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The running sum, and the share of it.
+    """Return the cumulative sum and the share of its total.
 
-    Scaled by the sum, which rounding leaves beside 1, and always below it: past it there is no token.
+    Rounding leaves the total near 1. The share stays below the total: no token follows it.
     """
     reached_RV = chances_RV.cumsum(dim=-1, dtype=torch.float64)
-    whole_R1 = reached_RV[:, -1:]
-    return reached_RV, torch.minimum(share_R1.to(reached_RV) * whole_R1, whole_R1.nextafter(whole_R1.new_zeros(())))
+    total_R1 = reached_RV[:, -1:]
+    return reached_RV, torch.minimum(share_R1.to(reached_RV) * total_R1, total_R1.nextafter(total_R1.new_zeros(())))
 
 
-def _place(reached_RV: torch.Tensor, wanted_R1: torch.Tensor) -> torch.Tensor:
-    return torch.searchsorted(reached_RV, wanted_R1, right=True)
+def _place(reached_RV: torch.Tensor, target_R1: torch.Tensor) -> torch.Tensor:
+    return torch.searchsorted(reached_RV, target_R1, right=True)
 
 
 class Numbers:
-    """Random numbers in [0, 1) for rows and places, from one number of torch's own generator.
+    """Random numbers in [0, 1) for rows and positions, seeded with one number of torch's generator.
 
-    A row's are the same whatever the order in which they are asked for.
+    They do not depend on the order of the calls.
     """
 
     def __init__(self, rows: int, device: Any) -> None:
@@ -155,11 +155,11 @@ class Numbers:
         self._numbers_NT = torch.zeros(rows, 0, dtype=torch.float64, device=device)
 
     def reserve(self, places: int) -> None:
-        """Have numbers for as many places of each row."""
+        """Generate numbers for at least ``places`` positions of each row."""
         while self._numbers_NT.shape[1] < places:
             more = torch.empty(len(self._numbers_NT), 64, dtype=torch.float64, device=self._numbers_NT.device)
             self._numbers_NT = torch.cat([self._numbers_NT, more.uniform_(generator=self._generator)], dim=1)
 
     def __call__(self, rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        """The numbers of these rows and places."""
+        """Return the numbers of these rows and positions."""
         return self._numbers_NT[rows, places]

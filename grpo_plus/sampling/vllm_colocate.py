@@ -1,10 +1,10 @@
-"""vLLM in the process that trains: it is handed the adapter alone, or all weights in a way that holds on a CPU too.
+"""vLLM in the training process: it receives the adapter alone, or all weights in a way that works on CPUs too.
 
-Merged into a quantised base the adapter is lost in the rounding, and in 16 bits every merge wears the base away. So the
-adapter goes over as an adapter, under a name of its own each time: what vLLM has cached belongs to a name.
+Merged into a quantised base the adapter is lost in the rounding, and every merge in 16 bits rounds the base again. So
+the adapter is transferred alone, under a new name each time, as vLLM caches by name.
 
-All weights go by `reload_weights`, which undoes what vLLM has made of them first: its kernels for CPUs repack a weight,
-and nothing can be loaded over one that was repacked. It takes them by their names in a checkpoint.
+All weights go through `reload_weights`, which first restores the original layout: vLLM's CPU kernels repack weights,
+and a repacked weight cannot be loaded over. It takes the weights by their checkpoint names.
 """
 
 import itertools
@@ -15,22 +15,22 @@ from typing import Any
 
 import torch
 
-from grpo_plus.sampling.support import listed
+from grpo_plus.sampling.allowed_tokens import from_ids
 from grpo_plus.sampling.vllm_push import room_for
-from grpo_plus.sampling.vllm_support import FARTHEST, asked_about, kept_ids
+from grpo_plus.sampling.vllm_support import FARTHEST, allowed_ids, logprobs_count
 
 
 def on_cpu() -> bool:
-    """A CPU is what vLLM runs on."""
+    """Return True if vLLM runs on a CPU."""
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
 
 
-def made(arguments: dict[str, Any], *, dtype: str | None, rank: int | None) -> "Colocated":
-    """Make vLLM as it is asked for, in the type that is trained in; with a ``rank`` it takes adapters of that rank.
+def load_vllm(arguments: dict[str, Any], *, dtype: str | None, rank: int | None) -> "Colocated":
+    """Create vLLM's ``LLM`` in the training dtype; with a ``rank`` it takes adapters of that rank.
 
-    On a CPU, where vLLM reads no weights of bitsandbytes, it holds a quantised base as its checkpoint does.
+    On a CPU vLLM cannot read bitsandbytes weights; it loads a quantised base unquantised, as in its checkpoint.
     """
     from vllm import LLM
 
@@ -45,49 +45,49 @@ def made(arguments: dict[str, Any], *, dtype: str | None, rank: int | None) -> "
 
 
 class Colocated:
-    """Stands where TRL keeps the ``LLM`` that it made; everything but drawing is the ``LLM``'s own.
+    """Replaces TRL's ``LLM``; everything but sampling is the ``LLM``'s own.
 
     Attributes:
-        supports: of the completions drawn last, what their tokens were drawn from; None where that is everything.
-        asked: about how many tokens beside each sampled one vLLM is asked, to know it.
+        allowed: the allowed tokens of the latest completions; None without truncation.
+        top_n: the number of log-probabilities requested at each token to find them.
     """
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm
         self._count = itertools.count(1)
         self._adapter: Any = None
-        self.asked = 0
-        self.supports: list[torch.Tensor] | None = None
+        self.top_n = 0
+        self.allowed: list[torch.Tensor] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._llm, name)
 
     def generate(self, prompts: Any, sampling_params: Any, **keywords: Any) -> Any:
-        """Completions, from the adapter that was handed over last if there is one."""
+        """Return completions, from the latest adapter if there is one."""
         if self._adapter is not None:
             keywords["lora_request"] = self._adapter
         named = {name: getattr(sampling_params, name) for name in ("top_p", "top_k", "min_p")}
-        self.asked = asked_about(named, int(self._llm.llm_engine.model_config.get_vocab_size()))
-        if self.asked:
+        self.top_n = logprobs_count(named, int(self._llm.llm_engine.model_config.get_vocab_size()))
+        if self.top_n:
             sampling_params = sampling_params.clone()
-            sampling_params.logprobs = self.asked
+            sampling_params.logprobs = self.top_n
         answers = self._llm.generate(prompts, sampling_params=sampling_params, **keywords)
-        self.supports = self._supports(answers) if self.asked else None
+        self.allowed = self._allowed(answers) if self.top_n else None
         return answers
 
-    def _supports(self, answers: Any) -> list[torch.Tensor]:
-        """The supports of all completions; what was told beside the sampled tokens is taken out, as TRL wants it."""
-        found = []
+    def _allowed(self, answers: Any) -> list[torch.Tensor]:
+        """Return the rows of all completions, and reduce their log-probabilities to the sampled tokens for TRL."""
+        rows = []
         for output in (output for answer in answers for output in answer.outputs):
-            told = [{token: each.logprob for token, each in place.items()} for place in output.logprobs]
-            found.append(listed([kept_ids(place) for place in told]))
+            logps = [{token: each.logprob for token, each in place.items()} for place in output.logprobs]
+            rows.append(from_ids([allowed_ids(place) for place in logps]))
             output.logprobs = [
                 {token: place[token]} for token, place in zip(output.token_ids, output.logprobs, strict=True)
             ]
-        return found
+        return rows
 
     def take_adapter(self, model: Any) -> None:
-        """Hand over the active adapter of a PEFT model. vLLM has read it when this returns."""
+        """Load the active adapter of a PEFT model into vLLM; it has been read on return."""
         from vllm.lora.request import LoRARequest
 
         active, number = model.active_adapters[0], next(self._count)
@@ -103,7 +103,7 @@ class Colocated:
         self._llm.reset_prefix_cache()
 
     def take_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Take all weights over; vLLM may read one later than it comes, so each is copied."""
+        """Load all weights into vLLM. Each is copied: vLLM may read it after the next one is produced."""
         runner = self._llm.llm_engine.model_executor.driver_worker.model_runner
         runner.reload_weights(weights_iterator=((name, weight.detach().clone()) for name, weight in weights))
         self._llm.reset_prefix_cache()

@@ -1,4 +1,4 @@
-"""The few requests to a vLLM server that training needs; vLLM itself need not be installed here."""
+"""Client for the requests to a vLLM server that training needs; vLLM itself is not required."""
 
 import asyncio
 import json
@@ -11,49 +11,48 @@ from operator import itemgetter
 from typing import Any
 
 from grpo_verifiers.errors.messages import readable
-from grpo_verifiers.exec.http import MAX_REPLY, TooLargeError, exchange
+from grpo_verifiers.exec.http import MAX_REPLY, ResponseTooLargeError, exchange
 from grpo_verifiers.exec.loop import wait_http
 from grpo_verifiers.redaction import RedactedError
 
 PAUSES = (0.5, 1.0, 2.0, 4.0)
-"""Seconds before each further try of a request that did not reach the server, or met a busy one."""
+"""Seconds before each retry of a request that did not reach the server or found it busy."""
 AT_ONCE = 64
-"""Requests under way at the same time; the server batches them."""
+"""Concurrent requests; the server batches them."""
 BUSY = (429, 502, 503, 504)
 REDIRECTS = (301, 302, 303, 307, 308)
 MARK = "grpo_plus_weights"
-"""The attribute of a server's workers that names the weights that they have loaded."""
+"""The attribute of a server's workers with the name of the loaded weights."""
 TOKEN_BYTES = 512
-"""Most bytes of an answer that one token may take: its id, its log-probability, its text in three fields."""
-TOLD_BYTES = 64
-"""Most bytes of an answer that one more token with its log-probability may take."""
+"""Most bytes of a response for one token: its id, its log-probability, its text in three fields."""
+LOGPROB_BYTES = 64
+"""Most bytes of a response for one more log-probability."""
 
 
 class ServerError(RedactedError, RuntimeError):
-    """The server cannot be reached, or does not do what is asked; the message says what to change."""
+    """The server cannot be reached or a request failed; the message names the setting to change."""
 
 
-class LostError(ServerError):
-    """The server does not answer any more, or only that it broke: it may come back."""
+class ServerLostError(ServerError):
+    """The server stopped responding or reports that it broke: it may come back."""
 
 
 class UnknownModelError(ServerError):
-    """The server has no model of the name that was asked for; a server that was restarted has no adapters."""
+    """The server has no model of the requested name; after a restart it has no adapters."""
 
 
 class Client:
-    """Talks to one server, at a url like ``http://localhost:8000``.
+    """A client of one server, at a url like ``http://localhost:8000``.
 
-    ``patience`` is how many seconds to wait for a server that is still starting, ``timeout`` how many one request may
-    take, to the last byte of its answer. The key in ``VLLM_API_KEY`` goes to this address only: redirects are not
-    followed.
+    ``patience`` is the time to wait for a server to start, ``timeout`` the time of a request up to the last byte of the
+    response, both in seconds. The key in ``VLLM_API_KEY`` is sent to this address only: redirects are not followed.
     """
 
     def __init__(self, url: str, *, patience: float, timeout: float = 1800.0) -> None:
         url = url.rstrip("/").removesuffix("/v1")
         try:
             netloc = urllib.parse.urlsplit(url).netloc if url.startswith(("http://", "https://")) else ""
-        except ValueError:  # brackets around what is no address
+        except ValueError:  # brackets around an invalid address
             netloc = ""
         if not netloc:
             raise ServerError(f"vllm_server_base_url is {url!r}, expected something like http://localhost:8000.")
@@ -84,75 +83,75 @@ class Client:
             time.sleep(min(1.0, max(0.05, end - time.monotonic())))
 
     def alive(self) -> bool:
-        """It says that it is well; one whose engine broke still answers, but not that."""
+        """Return True if the server reports that it is healthy; one with a broken engine responds with an error."""
         return self.request("GET", "/health", None)[0] == 200
 
     def models(self) -> list[dict[str, Any]]:
-        """What it serves: base models, and adapters with their ``parent``."""
-        found = wait_http(self._json("GET", "/v1/models", None)).get("data")
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        """Return the served models: base models, and adapters with their ``parent``."""
+        models = wait_http(self._json("GET", "/v1/models", None)).get("data")
+        if not isinstance(models, list) or not all(isinstance(item, dict) for item in models):
             raise ServerError(f"{self.url}/v1/models does not list models: is it a vLLM server?")
-        return found
+        return models
 
     def takes_adapters(self) -> bool:
-        """Whether adapters can be loaded while it runs: without the permission, the address does not exist."""
+        """Return True if adapters can be loaded at runtime; without permission the address does not exist."""
         return self.request("POST", "/v1/load_lora_adapter", {})[0] not in (404, 405)
 
     def logprobs_mode(self) -> str | None:
-        """Which log-probabilities it returns, where it says so (servers in development mode do)."""
+        """Return the kind of log-probabilities, if the server reports it (in development mode)."""
         status, text = self.request("GET", "/server_info?config_format=json", None)
         try:
-            found = json.loads(text) if status == 200 else {}
-            return str(found.get("vllm_config", found)["model_config"]["logprobs_mode"])
+            info = json.loads(text) if status == 200 else {}
+            return str(info.get("vllm_config", info)["model_config"]["logprobs_mode"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def tokens(self, model: str, text: str) -> list[int] | None:
-        """The ids of a text in the server's own vocabulary; None where it does not say."""
+        """Return the ids of a text in the server's vocabulary; None if it does not return them."""
         body = {"model": model, "prompt": text, "add_special_tokens": False}
         return self._list("/tokenize", body, "tokens")
 
     def takes_calls(self) -> bool:
-        """Whether its workers can be called by name: servers in development mode can."""
+        """Return True if methods of the workers can be called, as in development mode."""
         return self.request("POST", "/collective_rpc", {})[0] not in (404, 405)
 
     def mark(self, text: str) -> tuple[int, str]:
-        """Have its workers carry a mark, which is gone after a restart; gives status and text of the answer."""
+        """Set a mark on the workers, lost on restart; returns status and text of the response."""
         return self.request("POST", "/collective_rpc", {"method": "__setattr__", "args": [MARK, text]})
 
     def marks(self) -> list[str]:
-        """The marks of its workers; none where they carry none, or cannot be called."""
+        """Return the marks of the workers; empty without marks or if they cannot be called."""
         body = {"method": "__getattribute__", "args": [MARK]}
         return [str(item) for item in self._list("/collective_rpc", body, "results") or ()]
 
     def _list(self, path: str, body: Any, name: str) -> list[Any] | None:
-        """The list of this name in an answer; None where there is none."""
+        """Return the list under this name in a response; None if there is none."""
         status, text = self.request("POST", path, body)
         try:
-            found = json.loads(text)[name] if status == 200 else None
+            value = json.loads(text)[name] if status == 200 else None
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        return found if isinstance(found, list) else None
+        return value if isinstance(value, list) else None
 
     def load(self, name: str, path: str) -> str | None:
-        """Load an adapter from a folder that the server sees; returns why it could not."""
+        """Load an adapter from a folder that the server can read; returns the reason of a failure."""
         status, text = self.request("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path})
-        # Names are never used twice, so one that is there already came with an answer that was lost on the way.
+        # Names are never used twice, so an adapter already loaded means that the response was lost.
         if status == 200 or "already been loaded" in text:
             return None
         return f"HTTP {status}: {message(text)}"
 
     def unload(self, name: str) -> None:
-        """Take an adapter out; one that is gone already is fine."""
+        """Remove an adapter; a missing one is no error."""
         self.request("POST", "/v1/unload_lora_adapter", {"lora_name": name})
 
     def complete(
         self, *payloads: dict[str, Any], read: Callable[[list[dict[str, Any]]], list[Any]] = list
     ) -> list[list[Any]]:
-        """The choices of each completion request, in their order; the first failure ends the others.
+        """Return the choices of each completion request, in order; the first failure cancels the rest.
 
-        Each answer goes through ``read`` as it comes: with log-probabilities of many tokens all of them at once would
-        take a hundred times the memory of what is kept.
+        ``read`` converts each response as it arrives: with many log-probabilities all responses together would take a
+        hundred times the memory of the result.
         """
         return wait_http(self._all(payloads, read))
 
@@ -173,11 +172,11 @@ class Client:
                 task.cancel()
 
     async def _complete(self, payload: dict[str, Any]) -> list[dict[str, Any]]:
-        found = (await self._json("POST", "/v1/completions", payload, limit=largest_answer(payload))).get("choices")
-        choices = [choice for choice in found if isinstance(choice, dict)] if isinstance(found, list) else []
+        reply = (await self._json("POST", "/v1/completions", payload, limit=largest_answer(payload))).get("choices")
+        choices = [choice for choice in reply if isinstance(choice, dict)] if isinstance(reply, list) else []
         places = [choice.get("index", 0) for choice in choices]
         if len(choices) != payload["n"] or not all(isinstance(place, int) for place in places):
-            raise ServerError(f"{self.url}/v1/completions was asked for {payload['n']} completions: {found!r:.200}")
+            raise ServerError(f"{self.url}/v1/completions did not return {payload['n']} completions but {reply!r:.200}")
         for choice in choices:
             if fault := _fault(choice, payload.get("max_tokens") or math.inf):
                 raise ServerError(f"{self.url}/v1/completions returned {fault} Restart vLLM, or update it.")
@@ -191,19 +190,19 @@ class Client:
                 "final address."
             )
         if status != 200:
-            kind = LostError if status >= 500 else UnknownModelError if status == 404 else ServerError
+            kind = ServerLostError if status >= 500 else UnknownModelError if status == 404 else ServerError
             hint = " Put the server's --api-key into VLLM_API_KEY." * (status in (401, 403))
             raise kind(f"{self.url}{path} answered HTTP {status}: {message(text)}{hint}")
         try:
-            found = json.loads(text)
+            value = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ServerError(f"{self.url}{path} answered no JSON: {text[:200]!r}") from error
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             raise ServerError(f"{self.url}{path} answered {text[:200]!r}, expected an object.")
-        return found
+        return value
 
     def request(self, method: str, path: str, body: Any) -> tuple[int, str]:
-        """Status and text of an answer, with retries while the server is busy or cannot be reached."""
+        """Return status and text of a response, with retries while the server is busy or unreachable."""
         return wait_http(self._request(method, path, body))
 
     async def _request(self, method: str, path: str, body: Any, *, limit: int = MAX_REPLY) -> tuple[int, str]:
@@ -212,11 +211,11 @@ class Client:
                 status, text = await self._once(method, path, body, seconds=self._timeout, limit=limit)
             except TimeoutError as error:
                 raise ServerError(f"{self.url}{path} gave no answer within {self._timeout:g} s.") from error
-            except TooLargeError as error:
-                raise ServerError(f"{self.url}{path}: {error}, which is more than was asked for.") from error
+            except ResponseTooLargeError as error:
+                raise ServerError(f"{self.url}{path}: {error}, which is more than this request can need.") from error
             except OSError as error:
                 if pause is None:
-                    raise LostError(f"{self.url}{path} cannot be reached any more: {error}.") from error
+                    raise ServerLostError(f"{self.url}{path} cannot be reached any more: {error}.") from error
             else:
                 if status not in BUSY or pause is None:
                     return status, text
@@ -235,14 +234,14 @@ class Client:
 
 
 def largest_answer(payload: Mapping[str, Any]) -> int:
-    """The most bytes that the answer to a completion request can sensibly have."""
+    """Return the limit on the bytes of a response to a completion request."""
     tokens = int(payload.get("max_tokens") or 16) + len(payload.get("prompt") or ())  # 16: the protocol's default
-    each = TOKEN_BYTES + TOLD_BYTES * int(payload.get("logprobs") or 0)
+    each = TOKEN_BYTES + LOGPROB_BYTES * int(payload.get("logprobs") or 0)
     return MAX_REPLY + each * int(payload["n"]) * tokens
 
 
 def _fault(choice: dict[str, Any], most: float) -> str | None:
-    """The first thing about a choice's tokens and log-probabilities that no sampler can return."""
+    """Return the first impossible value among a choice's tokens and log-probabilities, in words."""
     ids, probabilities = choice.get("token_ids"), choice.get("logprobs")
     logps = probabilities.get("token_logprobs") if isinstance(probabilities, dict) else None
     if not isinstance(ids, list) or not ids or not isinstance(logps, list) or len(logps) != len(ids):
@@ -259,10 +258,10 @@ def _is_logp(value: Any) -> bool:
 
 
 def message(text: str) -> str:
-    """The server's own words in an error, wherever its release puts them."""
+    """Return the server's error message; releases differ in its place."""
     try:
-        found = json.loads(text)
-        inner = found.get("error", found)
+        value = json.loads(text)
+        inner = value.get("error", value)
         text = str(inner.get("message", text) if isinstance(inner, dict) else inner)
     except (ValueError, AttributeError, RecursionError):
         pass

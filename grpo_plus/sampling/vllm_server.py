@@ -1,8 +1,8 @@
-"""Completions from a vLLM server that is handed the weights of the trained model, whole or as an adapter alone.
+"""Completions from a vLLM server that receives the weights of the trained model, all of them or the adapter alone.
 
-Nothing is drawn from other weights than those: before and after each drawing the server is asked which it holds. One
-that was restarted, or written to by somebody else, is handed them again, and the drawing is repeated; one that is gone
-is waited for.
+All completions come from exactly these weights: before and after each request for completions the loaded version is
+checked. After a restart, or a write by another client, the weights are transferred again and the request is repeated.
+The trainer waits for a server that stopped.
 """
 
 import itertools
@@ -16,47 +16,47 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from grpo_plus.sampling.support import listed, unknown
-from grpo_plus.sampling.vllm_http import PAUSES, Client, LostError, ServerError, UnknownModelError
+from grpo_plus.sampling.allowed_tokens import from_ids, unknown
+from grpo_plus.sampling.vllm_http import PAUSES, Client, ServerError, ServerLostError, UnknownModelError
 from grpo_plus.sampling.vllm_push import Push, Weights
-from grpo_plus.sampling.vllm_support import LEAST, MOST, asked_about, from_json
+from grpo_plus.sampling.vllm_support import LEAST, MOST, from_json, logprobs_count
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
 Completion = tuple[list[int], list[float | None], Any]
-"""Tokens, the log-probabilities that they were drawn at, and the support of truncated sampling."""
+"""Tokens, their log-probabilities when sampled, and the allowed tokens of truncated sampling."""
 
 OWN = ("model", "prompt", "n", "logprobs", "return_token_ids", "return_tokens_as_token_ids")
 """Fields of a completion request that are set here."""
 BY_TRAINING = "is set by training itself"
 OTHER_ANSWERS = ("stream", "stream_options", "echo", "best_of", "use_beam_search", "prompt_logprobs")
-"""Fields that change what comes back in a way that nobody reads here."""
+"""Fields that change the form of the response."""
 
 TRIES = 4
-"""Times that a server may be lost in one drawing before the run ends."""
+"""Tries of a request for completions while the server is lost before the run ends."""
 
 
 def request_problems(keywords: Mapping[str, Any], regex: str | None) -> list[str]:
-    """Why a request cannot hold these `generation_kwargs`, beside `vllm_structured_outputs_regex`."""
-    what = dict.fromkeys(OWN, BY_TRAINING)
-    what |= dict.fromkeys(OTHER_ANSWERS, "changes the form of the answer, which training reads")
+    """Return the problems of `generation_kwargs` in a request, with or without `vllm_structured_outputs_regex`."""
+    reasons = dict.fromkeys(OWN, BY_TRAINING)
+    reasons |= dict.fromkeys(OTHER_ANSWERS, "changes the form of the answer, which training reads")
     if regex is not None:
-        what["structured_outputs"] = f"would go before vllm_structured_outputs_regex ({regex!r})"
-    return taken(keywords, what)
+        reasons["structured_outputs"] = f"would override vllm_structured_outputs_regex ({regex!r})"
+    return key_problems(keywords, reasons)
 
 
-def taken(keywords: Mapping[str, Any], what: Mapping[str, str]) -> list[str]:
-    """A problem for each of `generation_kwargs` that cannot be given, with the reason."""
+def key_problems(keywords: Mapping[str, Any], reasons: Mapping[str, str]) -> list[str]:
+    """Return a problem for each key of `generation_kwargs` that is not allowed."""
     return [
         f"generation_kwargs has {name} ({keywords[name]!r}), which {why}: leave it out."
-        for name, why in what.items()
+        for name, why in reasons.items()
         if name in keywords
     ]
 
 
 def check_server(client: Client, name: str, push: Push) -> dict[str, Any]:
-    """Wait for the server, and see that it serves this base and can be handed weights; gives its entry of the base."""
+    """Wait for the server and check that it serves this base and can receive weights; returns its entry of the base."""
     command = push.command(name)
     try:
         client.wait()
@@ -77,17 +77,17 @@ def check_server(client: Client, name: str, push: Push) -> dict[str, Any]:
 
 
 def warn_of_raw(client: Client, sampling: Mapping[str, Any]) -> None:
-    """Say so where the server's log-probabilities are not, or may not be, those that were sampled from."""
+    """Warn if the server's log-probabilities may differ from those of the sampling distribution."""
     neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
     if all(sampling.get(name, value) == value for name, value in neutral.items()):
         return
     mode = client.logprobs_mode()
     if mode != "processed_logprobs":
-        what = "does not say which log-probabilities it returns" if mode is None else f"returns {mode}"
+        problem = "does not say which log-probabilities it returns" if mode is None else f"returns {mode}"
         logger.warning(
             "The vLLM server %s; with these sampling parameters the importance sampling correction needs those after "
             "them: start it with --logprobs-mode processed_logprobs.",
-            what,
+            problem,
         )
 
 
@@ -96,16 +96,16 @@ def _same(name: str, other: str) -> bool:
 
 
 class VllmServer:
-    """Stands where TRL's trainer keeps its own vLLM client.
+    """Replaces the vLLM client of TRL's trainer.
 
-    ``weights`` are those of the trained model, which ``push`` hands over by way of a ``folder`` that the server sees.
-    ``sampling`` has the parameters of a completion request, ``name`` is that of the base. ``inspect`` is called with
-    the server's own entry of the base, at the start and when it comes back: it raises where another model is served.
-    ``vocabulary`` is the number of tokens that the model knows.
+    ``push`` transfers the ``weights`` of the trained model through a ``folder`` that the server can read. ``sampling``
+    has the parameters of a completion request, ``name`` is that of the base. ``inspect`` is called with the server's
+    entry of the base, at the start and after a restart; it raises if the model differs. ``vocabulary`` is the number
+    of tokens of the model.
 
     Attributes:
-        supports: of this rank's completions drawn last, what tokens were drawn from; None where that is everything.
-        asked: about how many tokens beside each sampled one the server is asked, to know it; 0 where it is everything.
+        allowed: the allowed tokens of this rank's latest completions; None without truncation.
+        top_n: the number of log-probabilities requested at each token to find them; 0 without truncation.
     """
 
     def __init__(
@@ -134,31 +134,31 @@ class VllmServer:
         self._count = 0
         self._stale = True
         self._version: str | None = None  # of the weights in the folder
-        self._loaded: str | None = None  # what the server was last seen to take
-        self._base: Mapping[str, Any] = {}  # the server's own entry of the base, once it was met
-        self.asked = asked_about(sampling, vocabulary)
-        self.supports: list[Any] | None = None
+        self._loaded: str | None = None  # the version that the server loaded last
+        self._base: Mapping[str, Any] = {}  # the server's entry of the base, after `meet`
+        self.top_n = logprobs_count(sampling, vocabulary)
+        self.allowed: list[Any] | None = None
 
     def sync_weights(self) -> None:
-        """The weights have changed: the next completions come from the new ones."""
+        """Mark the weights as changed; the next completions come from the new ones."""
         self._stale = True
 
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
         images: Any,
-        num_generations: int,  # noqa: ARG002 - the host's call; equal prompts side by side say the same
+        num_generations: int,  # noqa: ARG002 - the host's call; equal neighbouring prompts have this information
         profiler: Any = None,
     ) -> tuple[list[list[int]], list[list[int]], list[list[list[float | None]]], None]:
-        """Completions of this rank's prompts, with the log-probabilities that they were sampled at.
+        """Return completions of this rank's prompts, with their log-probabilities when sampled.
 
         Raises:
-            ServerError: on every rank, whatever went wrong on the one that talks to the server.
+            ServerError: on every rank, after any failure on the one that talks to the server.
         """
         from accelerate.utils import broadcast_object_list, gather_object
 
         shown = images is not None and any(image is not None for image in images)
-        if any(gather_object([shown])):  # on one rank only: the others would wait for it
+        if any(gather_object([shown])):  # raised on all ranks, or the rest would wait
             raise ServerError("a vLLM server of its own takes token ids; for prompts with images set use_vllm: false.")
         parts: list[list[list[int]]] = gather_object([[list(prompt) for prompt in prompts]])
         answer: list[Any]
@@ -176,11 +176,11 @@ class VllmServer:
         before = sum(len(part) for part in parts[: self._accelerator.process_index])
         mine = answer[0][before : before + len(prompts)]
         ids = [list(prompt) for prompt in prompts]
-        self.supports = [support for *_, support in mine] if self.asked else None
+        self.allowed = [row for *_, row in mine] if self.top_n else None
         return ids, [tokens for tokens, *_ in mine], [[[logp] for logp in logps] for _, logps, _ in mine], None
 
     def close(self) -> None:
-        """Take what the run put there out of the server and off the disk."""
+        """Remove the run's weights from the server and from the disk."""
         if self._accelerator.is_main_process:
             if self._loaded is not None:
                 try:
@@ -189,17 +189,17 @@ class VllmServer:
                     logger.warning("%s could not be taken out of the vLLM server: %s", self._loaded, error)
             for version in {self._loaded, self._version} - {None}:
                 shutil.rmtree(self._folder / str(version), ignore_errors=True)
-            with suppress(OSError):  # of another run too
+            with suppress(OSError):  # also used by another run
                 self._folder.rmdir()
         self._version = self._loaded = None
         self._stale = True
 
     def _save(self) -> str | None:
-        """Write the weights beside the last version, all processes together; gives why they could not be written."""
+        """Write a new version of the weights on all processes; returns the reason of a failure."""
         self._count += 1
         version = f"grpo-plus-{self._run}-{self._count}"
         aside, main = self._folder / f".{version}", self._accelerator.is_main_process
-        if main and self._count == 1:  # what a run that was killed left behind
+        if main and self._count == 1:  # leftovers of a killed run
             own = f"grpo-plus-{'[0-9a-f]' * 8}-[0-9]*"
             for left in (*self._folder.glob(own), *self._folder.glob(f".{own}")):
                 shutil.rmtree(left, ignore_errors=True)
@@ -214,12 +214,12 @@ class VllmServer:
                 "there (it takes the weights twice), or choose another output_dir."
             )
         if main and self._version not in {None, self._loaded}:
-            shutil.rmtree(self._folder / str(self._version), ignore_errors=True)  # nobody loaded it
+            shutil.rmtree(self._folder / str(self._version), ignore_errors=True)  # never loaded
         self._version = version
         return None
 
     def _draw(self, prompts: list[list[int]]) -> list[Completion]:
-        """Completions that are certain to come from the last version."""
+        """Return completions that are certain to come from the latest version."""
         lost: ServerError | None = None
         assert self._version is not None
         for _ in range(TRIES):
@@ -228,23 +228,20 @@ class VllmServer:
                     self.meet(lost)
                 if not self._push.holds(self._client, self._version):
                     self._load(self._version)
-                found = self._complete(prompts)
+                completions = self._complete(prompts)
                 if self._push.holds(self._client, self._version):
-                    return found
-                lost = LostError(f"the vLLM server at {self._client.url} was given other weights while it drew.")
+                    return completions
+                lost = ServerLostError(f"the vLLM server at {self._client.url} received other weights while it drew.")
             except UnknownModelError as error:
                 lost = error
-            except LostError as error:
+            except ServerLostError as error:
                 lost = error
                 logger.warning("%s Waiting for it, %g s at most.", error, self._client.patience)
         assert lost is not None
         raise ServerError(f"{lost} That was try {TRIES} of {TRIES}.")
 
     def meet(self, lost: ServerError | None = None) -> None:
-        """See that a server that is new here, or has come back after it was ``lost``, is the right one.
-
-        For the process that talks to it.
-        """
+        """Check a server on the first contact or after it was ``lost``, in the process that talks to it."""
         try:
             base = check_server(self._client, self._name, self._push)
             self._inspect(base)
@@ -253,11 +250,11 @@ class VllmServer:
         self._base = base
 
     def _load(self, version: str) -> None:
-        """Have the server take the last version; the one before it goes first, and its folder afterwards."""
+        """Load the latest version; the previous one is unloaded first, and its folder removed afterwards."""
         old = self._loaded
         if old == version:
             logger.warning(
-                "The vLLM server at %s no longer has the weights that it was given: it was restarted, or somebody else "
+                "The vLLM server at %s no longer has the weights of this run: it was restarted, or another client "
                 "wrote to it. They are handed over again.",
                 self._client.url,
             )
@@ -268,9 +265,9 @@ class VllmServer:
             failed = self._push.load(self._client, version, path)
             if failed is None or pause is None or not self._client.alive():
                 break
-            time.sleep(pause)  # a disk that both share may show there late what was written here
+            time.sleep(pause)  # a shared disk may show the files late
         if failed is not None and not self._client.alive():
-            raise LostError(f"the vLLM server at {self._client.url} broke while it was handed weights: {failed}.")
+            raise ServerLostError(f"the vLLM server at {self._client.url} broke while it loaded weights: {failed}.")
         if failed is not None:
             raise ServerError(
                 f"the vLLM server at {self._client.url} did not load {path}: {failed}. It must see that folder (choose "
@@ -282,25 +279,25 @@ class VllmServer:
 
     def _complete(self, prompts: list[list[int]]) -> list[Completion]:
         groups = [(prompt, len(list(same))) for prompt, same in itertools.groupby(prompts)]
-        asked = self._push.asked(str(self._base.get("id", self._name)), str(self._version))
-        wanted = {"model": asked, "return_token_ids": True, "return_tokens_as_token_ids": True}
-        payloads = [{**self._sampling, **wanted, "prompt": prompt, "n": count} for prompt, count in groups]
+        model = self._push.model_name(str(self._base.get("id", self._name)), str(self._version))
+        fixed = {"model": model, "return_token_ids": True, "return_tokens_as_token_ids": True}
+        payloads = [{**self._sampling, **fixed, "prompt": prompt, "n": count} for prompt, count in groups]
         while True:
             try:
-                asked_for = ({**payload, "logprobs": self.asked} for payload in payloads)
-                answers = self._client.complete(*asked_for, read=self._completions)
+                bodies = ({**payload, "logprobs": self.top_n} for payload in payloads)
+                answers = self._client.complete(*bodies, read=self._completions)
             except ServerError as error:
                 if "maximum context length" in str(error):
                     way_out = "Start it with a larger --max-model-len, or lower max_completion_length."
                     raise ServerError(f"{error} {way_out}") from error
-                if self.asked <= LEAST or "logprobs" not in str(error):
+                if self.top_n <= LEAST or "logprobs" not in str(error):
                     raise
-                self.asked = LEAST if self.asked <= MOST else MOST  # it was started with a smaller --max-logprobs
+                self.top_n = LEAST if self.top_n <= MOST else MOST  # the server has a smaller --max-logprobs
             else:
                 return [completion for answer in answers for completion in answer]
 
     def _completions(self, choices: list[dict[str, Any]]) -> list[Completion]:
-        found = []
+        completions = []
         for choice in choices:
             ids, probabilities = choice["token_ids"], choice["logprobs"]
             if self._vocabulary is not None and max(ids) >= self._vocabulary:
@@ -309,9 +306,9 @@ class VllmServer:
                     f"{self._vocabulary} tokens: it serves another model, or one with another vocabulary. Start it "
                     f"with: {self._push.command(self._name)}"
                 )
-            tops = from_json(probabilities.get("top_logprobs")) if self.asked else []
+            tops = from_json(probabilities.get("top_logprobs")) if self.top_n else []
             vocabulary = range(self._vocabulary or 1 << 31)
             tops = [one if one and one[0] in vocabulary and one[-1] in vocabulary else None for one in tops]
-            support = listed(tops) if len(tops) == len(ids) else unknown()
-            found.append((ids, probabilities["token_logprobs"], support))
-        return found
+            allowed = from_ids(tops) if len(tops) == len(ids) else unknown()
+            completions.append((ids, probabilities["token_logprobs"], allowed))
+        return completions

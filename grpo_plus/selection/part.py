@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.options import Range, takes_first
-from grpo_verifiers.rules import Rule
+from grpo_verifiers.rules import PartRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ class Selection:
     formula: str = ""
     weighted: bool = True
     draws: bool = True
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PartRule, ...] = ()
 
     def __post_init__(self) -> None:
         takes_first(self.fn, NotASelectionError, of=f"the {self.title}", takes="PromptHistory", named="history")

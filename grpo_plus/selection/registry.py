@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from grpo_plus.selection.part import Selection
-from grpo_verifiers.registry import Registry, beside, source_of
-from grpo_verifiers.rules import Rule
+from grpo_verifiers.registry import Registry, part_of_function, source_of
+from grpo_verifiers.rules import PartRule
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,7 +19,7 @@ _BUILTINS = (
 
 def _adopt(name: str, value: Any) -> Selection:
     """The object of a reference or entry point as a selection."""
-    return value if isinstance(value, Selection) else beside(value, Selection) or Selection(name, value)
+    return value if isinstance(value, Selection) else part_of_function(value, Selection) or Selection(name, value)
 
 
 selections: Registry[Selection] = Registry(
@@ -32,7 +32,7 @@ selections: Registry[Selection] = Registry(
 
 
 def register_selection(
-    name: str, *, weighted: bool = True, formula: str = "", rules: Sequence[Rule] = ()
+    name: str, *, weighted: bool = True, formula: str = "", rules: Sequence[PartRule] = ()
 ) -> Callable[[F], F]:
     """Register a selection; the function itself stays as it is.
 
@@ -83,4 +83,4 @@ def get_selection(name: str, base: Path | None = None) -> Selection:
 
 def selection_of(part: "str | Selection | Callable[..., Any]") -> Selection:
     """The selection that is meant by a name, by a selection itself, or by a function."""
-    return part if isinstance(part, Selection) else selections.meant(part)
+    return part if isinstance(part, Selection) else selections.resolve(part)

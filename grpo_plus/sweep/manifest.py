@@ -13,7 +13,7 @@ from typing import Any, Literal
 from grpo_plus.record.files import plain
 from grpo_plus.sweep.plan import SweepPlan, SweepRun
 from grpo_plus.sweep.vary import SweepError
-from grpo_verifiers.files import open_own, read_text, write_whole
+from grpo_verifiers.files import open_own, read_text, write_atomic
 from grpo_verifiers.redaction import get_logger, redact
 
 logger = get_logger("grpo_plus.sweep")
@@ -77,7 +77,7 @@ class SweepManifest:
             "runs": {name: redact(asdict(entry)) for name, entry in self.entries.items()},
         }
         try:
-            write_whole(self.plan.out / FILE, json.dumps(contents, indent=1) + "\n")
+            write_atomic(self.plan.out / FILE, json.dumps(contents, indent=1) + "\n")
         except OSError as error:
             if self.unsaved is None:
                 logger.warning("the state of the sweep was not written, its runs continue: %s", error)

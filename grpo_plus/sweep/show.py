@@ -11,9 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from grpo_plus.report.differences import mean_and_spread, verdict
+from grpo_plus.report.differences import verdict
 from grpo_plus.sweep.manifest import SweepManifest
 from grpo_plus.sweep.plan import SweepRun
+from grpo_verifiers.errors.messages import counted
+from grpo_verifiers.stats import mean_and_spread
 
 SECONDS = "seconds"
 """Figure without a verdict."""
@@ -22,8 +24,8 @@ SECONDS = "seconds"
 def plan_line(manifest: SweepManifest) -> str:
     """Return the number of runs, in total and by state."""
     plan, states = manifest.plan, [manifest.of(run).state for run in manifest.plan.runs]
-    counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    return f"{len(plan.runs)} run{'s' * (len(plan.runs) > 1)} in {plan.out}: {counted}"
+    by_state = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    return f"{counted(len(plan.runs), 'run')} in {plan.out}: {by_state}"
 
 
 def _figures(manifest: SweepManifest) -> dict[str, dict[str, list[float]]]:

@@ -15,7 +15,7 @@ from grpo_plus.advantages.compute import compute_advantages
 from grpo_plus.advantages.registry import estimator_of
 from grpo_plus.advantages.table import RewardTable, StepScores
 from grpo_plus.testing.contract import Kit, Part, Subject, label_of, leaves_alone, refuses, reloaded, same_bits
-from grpo_verifiers.testing.contract import Check
+from grpo_verifiers.testing.contract import ContractCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def check_advantage(part: "str | Estimator | Callable[..., Any]", /, **keywords:
     KIT.run((part, keywords))
 
 
-def advantage_checks() -> list[Check[Subject]]:
+def advantage_checks() -> list[ContractCheck[Subject]]:
     """The checks of the contract of advantage estimators.
 
     >>> [check.name for check in advantage_checks()][:2]
@@ -348,21 +348,21 @@ def _resolve(part: Part) -> Subject:
 KIT = Kit(
     _resolve,
     (
-        Check("shape_and_dtype", check_shape_and_dtype),
-        Check("float64", check_float64),
-        Check("leaves_table_alone", check_leaves_table_alone),
-        Check("constant_group_is_zero", check_constant_group_is_zero, _group_relative),
-        Check("group_of_one_is_zero", check_group_of_one_is_zero, _group_relative),
-        Check("groups_by_id", check_groups_by_id),
-        Check("better_is_never_worse", check_better_is_never_worse, _praises),
-        Check("weight_zero_is_absent", check_weight_zero_is_absent),
-        Check("weights_count", check_weights_count),
-        Check("weights_have_a_sign", check_weights_have_a_sign),
-        Check("no_leak_between_groups", check_no_leak_between_groups, _group_relative),
-        Check("unscorable_is_zero_and_absent", check_unscorable_is_zero_and_absent),
-        Check("partial_nan_is_finite", check_partial_nan_is_finite),
-        Check("deterministic", check_deterministic),
-        Check("pickles", check_pickles),
-        Check("unknown_keyword_raises", check_unknown_keyword_raises),
+        ContractCheck("shape_and_dtype", check_shape_and_dtype),
+        ContractCheck("float64", check_float64),
+        ContractCheck("leaves_table_alone", check_leaves_table_alone),
+        ContractCheck("constant_group_is_zero", check_constant_group_is_zero, _group_relative),
+        ContractCheck("group_of_one_is_zero", check_group_of_one_is_zero, _group_relative),
+        ContractCheck("groups_by_id", check_groups_by_id),
+        ContractCheck("better_is_never_worse", check_better_is_never_worse, _praises),
+        ContractCheck("weight_zero_is_absent", check_weight_zero_is_absent),
+        ContractCheck("weights_count", check_weights_count),
+        ContractCheck("weights_have_a_sign", check_weights_have_a_sign),
+        ContractCheck("no_leak_between_groups", check_no_leak_between_groups, _group_relative),
+        ContractCheck("unscorable_is_zero_and_absent", check_unscorable_is_zero_and_absent),
+        ContractCheck("partial_nan_is_finite", check_partial_nan_is_finite),
+        ContractCheck("deterministic", check_deterministic),
+        ContractCheck("pickles", check_pickles),
+        ContractCheck("unknown_keyword_raises", check_unknown_keyword_raises),
     ),
 )

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.testing.contract import Check, as_tests, failures, in_words
+from grpo_verifiers.errors.messages import counted, unknown
+from grpo_verifiers.testing.contract import ContractCheck, as_tests, failures, in_words
 
 if TYPE_CHECKING:
     import pytest
@@ -38,7 +38,7 @@ class Kit:
     """The checks of one kind of part; ``resolve`` finds the subject that a `Part` stands for."""
 
     resolve: Callable[[Part], Subject]
-    checks: tuple[Check[Subject], ...]
+    checks: tuple[ContractCheck[Subject], ...]
 
     def run(self, part: Part) -> None:
         """Run every check that applies to a part, and raise one AssertionError that lists all that failed."""
@@ -46,7 +46,7 @@ class Kit:
         failed = list(failures(subject, self.checks))
         if failed:
             lines = [f"  {check.name}: {in_words(error)}" for check, error in failed]
-            text = "\n".join([f"{subject.label} fails {len(failed)} check{'s' * (len(failed) > 1)}:", *lines])
+            text = "\n".join([f"{subject.label} fails {counted(len(failed), 'check')}:", *lines])
             raise AssertionError(text) from failed[0][1]
 
 

@@ -16,7 +16,7 @@ from grpo_plus.objectives.compose import build_objective, compose_objective
 from grpo_plus.objectives.group import GroupScores
 from grpo_plus.objectives.objective import Objective, Unreduced
 from grpo_plus.testing.contract import Kit, Part, Subject, label_of, leaves_alone, refuses, reloaded, same_bits
-from grpo_verifiers.testing.contract import Check
+from grpo_verifiers.testing.contract import ContractCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, *
     KIT.run((part, {**keywords, "beta": beta}))
 
 
-def objective_checks() -> list[Check[Subject]]:
+def objective_checks() -> list[ContractCheck[Subject]]:
     """The checks of the contract of objectives.
 
     >>> [check.name for check in objective_checks()][:2]
@@ -345,19 +345,19 @@ def _resolve(part: Part) -> Subject:
 KIT = Kit(
     _resolve,
     (
-        Check("shape_and_dtype", check_shape_and_dtype),
-        Check("float64", check_float64),
-        Check("ignores_masked_tokens", check_ignores_masked_tokens),
-        Check("extreme_logps", check_extreme_logps),
-        Check("leaves_batch_alone", check_leaves_batch_alone),
-        Check("split_invariance", check_split_invariance),
-        Check("shares", check_shares),
-        Check("advantages_per_token", check_advantages_per_token, _per_token),
-        Check("zero_advantage_zero_gradient", check_zero_advantage_zero_gradient, _idle_at_zero),
-        Check("advantages_direct", check_advantages_direct),
-        Check("advantages_of_tokens_direct", check_advantages_of_tokens_direct, _by_token),
-        Check("deterministic", check_deterministic),
-        Check("pickles", check_pickles),
-        Check("unknown_keyword_raises", check_unknown_keyword_raises),
+        ContractCheck("shape_and_dtype", check_shape_and_dtype),
+        ContractCheck("float64", check_float64),
+        ContractCheck("ignores_masked_tokens", check_ignores_masked_tokens),
+        ContractCheck("extreme_logps", check_extreme_logps),
+        ContractCheck("leaves_batch_alone", check_leaves_batch_alone),
+        ContractCheck("split_invariance", check_split_invariance),
+        ContractCheck("shares", check_shares),
+        ContractCheck("advantages_per_token", check_advantages_per_token, _per_token),
+        ContractCheck("zero_advantage_zero_gradient", check_zero_advantage_zero_gradient, _idle_at_zero),
+        ContractCheck("advantages_direct", check_advantages_direct),
+        ContractCheck("advantages_of_tokens_direct", check_advantages_of_tokens_direct, _by_token),
+        ContractCheck("deterministic", check_deterministic),
+        ContractCheck("pickles", check_pickles),
+        ContractCheck("unknown_keyword_raises", check_unknown_keyword_raises),
     ),
 )

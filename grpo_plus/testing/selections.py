@@ -16,7 +16,7 @@ from grpo_plus.selection.history import PromptHistory
 from grpo_plus.selection.part import Selection, SelectionKeywordError
 from grpo_plus.selection.registry import selection_of
 from grpo_plus.testing.contract import Kit, Part, Subject, label_of, leaves_alone, refuses, reloaded, same_bits
-from grpo_verifiers.testing.contract import Check
+from grpo_verifiers.testing.contract import ContractCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def check_selection(part: "str | Selection | Callable[..., Any]", /, **keywords:
     KIT.run((part, keywords))
 
 
-def selection_checks() -> list[Check[Subject]]:
+def selection_checks() -> list[ContractCheck[Subject]]:
     """The checks of the contract of selections.
 
     >>> [check.name for check in selection_checks()][:2]
@@ -142,12 +142,12 @@ def _resolve(part: Part) -> Subject:
 KIT = Kit(
     _resolve,
     (
-        Check("weights", check_weights),
-        Check("empty_history", check_empty_history),
-        Check("leaves_history_alone", check_leaves_history_alone),
-        Check("permutes", check_permutes),
-        Check("deterministic", check_deterministic),
-        Check("pickles", check_pickles),
-        Check("unknown_keyword_raises", check_unknown_keyword_raises),
+        ContractCheck("weights", check_weights),
+        ContractCheck("empty_history", check_empty_history),
+        ContractCheck("leaves_history_alone", check_leaves_history_alone),
+        ContractCheck("permutes", check_permutes),
+        ContractCheck("deterministic", check_deterministic),
+        ContractCheck("pickles", check_pickles),
+        ContractCheck("unknown_keyword_raises", check_unknown_keyword_raises),
     ),
 )

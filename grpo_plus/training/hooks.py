@@ -1,32 +1,42 @@
-"""Hooks: small objects that take part in a run, each with the state that its checkpoints keep.
+"""Types that all stages share: a run's arguments, a scored batch, a stage, and `Hook`, a stage of the user's own.
 
-`GRPOPlusTrainer` calls them in the order of its list. A seam that wraps something (``inputs``, ``step``, ``loss``,
-``logps``, a context) has the first hook outermost. A hook that needs another one before it declares that in ``after``;
-a list in the wrong order is refused.
+`grpo_plus.training.pipeline` calls them in order.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
 from peft import PeftConfig
 from transformers import TrainerCallback
 
-from grpo_plus._trl import Host
+from grpo_plus.advantages import StepScores
 from grpo_plus.sampling.decode import is_adapted
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.scoring import SUPPORT
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.turns import Turn
+from grpo_verifiers.verdict import Verdict
 
+CRITIC_VALUES = "critic_values"
+"""Key of a generation batch: a critic's value of the state before each token, (B, T); on every rank, or on none."""
+CRITIC_FEATURES = "critic_features"
+"""Key of a generation batch: hidden states (B, T, H) of the policy that drew it; for a head on them."""
+IN_MAIN_MEMORY = frozenset({CRITIC_FEATURES, SUPPORT})
+"""Keys of a generation batch whose tensors stay off the device until they are read."""
+
+
+PromptRow = Mapping[str, Any]
+"""A row of the dataset."""
 Prepare = Callable[[], Any]
 """Makes the inputs of a micro-batch."""
 Compute = Callable[[Any, Mapping[str, Any]], torch.Tensor]
 """Gives the loss of a model on a micro-batch."""
-Draw = Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]
-"""Draws and scores a completion for each of this rank's rows; every rank must call it, with equally many rows."""
+Score = Callable[..., Any]
+"""TRL's ``_get_per_token_logps_and_entropies``."""
 
 
 @dataclass
@@ -55,12 +65,12 @@ class Setup:
 
     def datasets(self) -> Iterator[tuple[str, Any, Sequence[str]]]:
         """Name, rows and columns of each dataset that says which columns it has."""
-        for field in ("train_dataset", "eval_dataset"):
-            data = getattr(self, field)
+        for name in ("train_dataset", "eval_dataset"):
+            data = getattr(self, name)
             for key, rows in data.items() if isinstance(data, Mapping) else [(None, data)]:
                 columns = getattr(rows, "column_names", None)
                 if columns is not None and not isinstance(columns, Mapping):
-                    yield field if key is None else f"{field}[{key!r}]", rows, columns
+                    yield name if key is None else f"{name}[{key!r}]", rows, columns
 
     def add_rewards(self, functions: Sequence[Any]) -> None:
         """Put reward functions after those that are there."""
@@ -136,26 +146,79 @@ class Completions:
         return self.rows, self.prompts, self.texts, self.ids, self.prompt_ids, self.turns, self.turn_tokens
 
 
-class Hook(TrainerCallback):
-    """Part of a run. Subclass it and override what is needed; every method does nothing by default.
+@dataclass(frozen=True)
+class ScoredBatch:
+    """A scored generation batch, or a round of one, on its way through `grpo_plus.training.pipeline`.
 
-    A hook is a `TrainerCallback` as well: ``on_step_end`` and the like are called by the training loop.
+    Attributes:
+        completions: those of this rank.
+        rewards: (N, K) of all ranks.
+        verdicts: of each of this rank's rows, one a verifier.
+        lengths: (N,) tokens of all ranks' completions; this and the next two are None without an estimator.
+        truncated: (N,) completions that ran out of tokens.
+        steps: step scores of all ranks' completions, for an estimator that reads them.
+        output: TRL's tensors of this rank's rows, with the columns that stages have added.
+        rounds: the rounds of sampling that the batch is made of.
+        replaced: for each group of all ranks whether its prompt is an extra one; empty if none is.
+    """
 
-    What a resumed run needs goes through `state_dict`, and its tensors through `tensors`; each has a counterpart that
-    loads it. A hook without any at the start is found all the same where a checkpoint has some.
+    completions: Completions
+    rewards: torch.Tensor
+    verdicts: Sequence[Sequence[Verdict]] = ()
+    lengths: torch.Tensor | None = None
+    truncated: torch.Tensor | None = None
+    steps: StepScores | None = None
+    output: Mapping[str, Any] = field(default_factory=dict)
+    rounds: Sequence["ScoredBatch"] = ()
+    replaced: Sequence[bool] = ()
+
+    def adding(self, **columns: Any) -> "ScoredBatch":
+        """Return the batch with columns added to its output, or replaced there."""
+        return replace(self, output={**self.output, **columns})
+
+
+def group_ids(count: int, num_generations: int, device: torch.device) -> torch.Tensor:
+    """Prompt-group ids in the order in which the sampler deals completions out over ranks.
+
+    The sampler repeats each prompt ``num_generations`` times in a row, over the ranks' rows in order, so that a group
+    may span ranks but is always consecutive in the gathered order.
+    """
+    return torch.arange(count, device=device) // num_generations
+
+
+def local_rows(advantages_N: torch.Tensor, *, rank: int, rows: int, width: int) -> torch.Tensor:
+    """This rank's rows; per-token ones cut or padded to the rank's own completion width."""
+    local = advantages_N[rank * rows : (rank + 1) * rows]
+    if local.dim() == 1:
+        return local.clone()
+    fitted = local.new_zeros(rows, width)
+    shared = min(width, local.size(1))
+    fitted[:, :shared] = local[:, :shared]
+    return fitted
+
+
+Sample = Callable[[Sequence[PromptRow]], ScoredBatch]
+"""Samples and scores a completion for each of this rank's rows; every rank must call it, with equally many rows."""
+
+
+class TrainerStage(TrainerCallback):
+    """A part of the trainer with a life of its own: checks, loading, training, checkpoints.
+
+    A stage is a `TrainerCallback` as well: the training loop calls ``on_step_end`` and the like.
+
+    A resumed run restores what `state_dict` and `tensors` returned. A stage without state at the start gets the state
+    that a checkpoint has of it all the same.
 
     Attributes:
         name: key of the state in checkpoints and part of a file name, unique in a run.
-        after: class names (one, or several) of hooks that must come before this one, if the run has them.
         state_version: raised when the meaning of the state changes; another version is refused.
         rank_local: every rank has a state of its own. A checkpoint then holds all of them.
-        begins_anew: without a state in the checkpoint, as in one of TRL's own trainer, the hook starts from nothing.
-        learns_at_step_end: its tensors change in ``on_step_end`` only, so that nobody has to copy them in between.
+        begins_anew: without a state in the checkpoint, as in one of TRL's own trainer, the stage starts from nothing.
+        learns_at_step_end: its tensors change in ``on_step_end`` only, so that they need no copy in between.
         host: the trainer, once it is loaded.
     """
 
     name: str = ""
-    after: str | tuple[str, ...] = ()
     state_version: int = 1
     rank_local: bool = False
     begins_anew: bool = False
@@ -163,53 +226,71 @@ class Hook(TrainerCallback):
     host: Host
 
     def problems(self, setup: Setup) -> Sequence[Problem]:  # noqa: ARG002 - for overriding, as below
-        """Problems of the trainer's arguments. Those of all hooks are reported together."""
+        """Problems of the trainer's arguments. Those of all stages are reported together."""
         return []
 
     def before_loading(self, setup: Setup) -> None:
         """Called before TRL loads the model; may change the arguments."""
 
-    def loading(self, args: Any) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Context of TRL's own ``__init__``."""
-        return nullcontext()
-
     def after_loading(self, host: Host) -> None:
-        """Called once with the trainer, which has its model by now."""
+        """Called once with the trainer and its loaded model."""
         self.host = host
 
     def training(self) -> AbstractContextManager[None]:
         """Context of ``train``; a checkpoint's state is loaded inside it, before the first step."""
         return nullcontext()
 
-    def prompts(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Called with the rows whose completions are about to be drawn."""
+    def close(self) -> None:
+        """Called at the end of training, also after an error."""
 
-    def inputs(self, prepare: Prepare) -> Any:
-        """The inputs of a micro-batch."""
-        return prepare()
+    @property
+    def identity(self) -> str:
+        """The part that the state belongs to; a checkpoint of another one is refused."""
+        return self.name
 
-    def draw(self, draw: Draw, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """A scored generation batch, this rank's rows. ``draw`` may be called again, with other rows."""
-        return draw(rows)
+    def state_dict(self) -> dict[str, Any]:
+        """State between steps, as JSON values; a stage without any returns an empty mapping."""
+        return {}
 
-    def sampling(self) -> AbstractContextManager[None]:
-        """Context of the drawing of completions."""
-        return nullcontext()
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned.
 
-    def logps(self, score: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Log-probabilities and entropies, with the arguments of TRL's ``_get_per_token_logps_and_entropies``."""
-        return score(*arguments, **keywords)
+        Raises:
+            ValueError: the state does not fit; the message says why.
+        """
 
-    def scoring(self, completions: Completions) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Context of the reward functions."""
-        return nullcontext()
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors of the state, saved as safetensors and never pickled."""
+        return {}
+
+    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Restore what `tensors` returned, on the CPU; called after `load_state_dict`, if there were any.
+
+        Raises:
+            ValueError: they do not fit; the message says why.
+        """
+
+
+class Hook(TrainerStage):
+    """A stage of your own, for ``GRPOPlusTrainer(hooks=[...])``; each method does nothing by default.
+
+    Hooks are called in the order of the list, after the trainer's own stages; around a step or a loss the first one is
+    outermost.
+    """
+
+    def prompts(self, rows: Sequence[PromptRow]) -> None:
+        """See the rows whose completions are about to be sampled."""
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
-        """All ranks' rewards of a generation batch; a hook may return others. The innermost hook is asked first."""
+        """See and change all ranks' rewards; the last hook is asked first."""
         return rewards_NK
 
-    def batch(self, output: dict[str, Any]) -> None:
-        """Called with a scored generation batch, this rank's rows; may change it."""
+    def sampled(self, batch: ScoredBatch) -> ScoredBatch:
+        """See and change a round of sampling, before dead groups, weights of prompts and advantages."""
+        return batch
+
+    def batch(self, batch: ScoredBatch) -> None:
+        """See the generation batch as it is trained on."""
 
     def step(self, run: Callable[[], torch.Tensor]) -> torch.Tensor:
         """One micro-batch of training, forward and backward; returns its loss."""
@@ -219,96 +300,13 @@ class Hook(TrainerCallback):
         """The loss of a micro-batch."""
         return compute(model, inputs)
 
-    def evaluating(self) -> AbstractContextManager[None]:
-        """Context of an evaluation."""
-        return nullcontext()
-
-    def changed_in_a_pass(self) -> list[Any]:
-        """Objects whose attributes a micro-batch changes: they are put back where it must run again."""
-        return []
-
-    @property
-    def identity(self) -> str:
-        """The part that the state belongs to; a checkpoint of another one is refused."""
-        return self.name
-
-    def state_dict(self) -> dict[str, Any]:
-        """State between steps, as JSON values; a hook without any returns an empty mapping."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned.
-
-        Raises:
-            ValueError: the state does not fit; the message says why.
-        """
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """What of the state is tensors: saved beside it as safetensors, never pickled."""
-        return {}
-
-    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Go on from what `tensors` returned, on the CPU; called after `load_state_dict`, where there were any.
-
-        Raises:
-            ValueError: they do not fit; the message says why.
-        """
-
-    def close(self) -> None:
-        """Called when training is over, whatever ended it."""
-
-
-class Hooks(list[Hook]):
-    """The hooks of a run, outermost first, called as one."""
-
-    def problems(self, setup: Setup) -> list[Problem]:
-        """Of all hooks, of their names and of their order."""
-        own = [*name_problems(self), *order_problems(self)]
-        return [*own, *(problem for hook in self for problem in hook.problems(setup))]
-
-    def each(self, name: str, *arguments: Any) -> None:
-        """Call a method of all, in order."""
-        for hook in self:
-            getattr(hook, name)(*arguments)
-
-    def around(self, name: str, innermost: Callable[..., Any]) -> Callable[..., Any]:
-        """The method of each around that of the next."""
-        for hook in reversed(self):
-            innermost = partial(getattr(hook, name), innermost)
-        return innermost
-
-    @contextmanager
-    def inside(self, name: str, *arguments: Any) -> Iterator[None]:
-        """The contexts of all, which a method gives."""
-        with ExitStack() as stack:
-            for hook in self:
-                stack.enter_context(getattr(hook, name)(*arguments))
-            yield
-
-    def after_loading(self, host: Host) -> None:
-        """In order; each is a callback of the training loop from here on."""
-        for hook in self:
-            hook.after_loading(host)
-            host.add_callback(hook)
-
-    @contextmanager
-    def training(self) -> Iterator[None]:
-        """The contexts of all; in the end all are closed."""
-        with ExitStack() as stack:
-            for hook in self:
-                stack.callback(hook.close)
-            with self.inside("training"):
-                yield
-
-    def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:
-        """Innermost first: each gets the rewards that the one inside it returned."""
-        for hook in reversed(self):
-            rewards_NK = hook.scored(completions, rewards_NK)
-        return rewards_NK
-
 
 def checked(hooks: Iterable[Hook]) -> list[Hook]:
-    """The hooks that a caller gives."""
+    """The hooks of a caller.
+
+    Raises:
+        TypeError: one of them is no hook.
+    """
     listed = list(hooks) if isinstance(hooks, Iterable) else []
     wrong = [hook for hook in listed if not isinstance(hook, Hook)] if isinstance(hooks, Iterable) else [hooks]
     if wrong:
@@ -316,35 +314,21 @@ def checked(hooks: Iterable[Hook]) -> list[Hook]:
     return listed
 
 
-def name_problems(hooks: Iterable[Hook]) -> list[str]:
-    """Hooks whose state no checkpoint could tell apart from another's."""
+def name_problems(stages: Iterable[TrainerStage]) -> list[str]:
+    """Stages whose state no checkpoint could tell apart from another's."""
     problems: list[str] = []
     named: dict[str, str] = {}
-    for hook in hooks:
-        kind, of_class = type(hook).__name__, type(hook)
-        keeps = of_class.state_dict is not Hook.state_dict or of_class.tensors is not Hook.tensors
-        if not hook.name and keeps:
+    for stage in stages:
+        kind, of_class = type(stage).__name__, type(stage)
+        keeps = of_class.state_dict is not TrainerStage.state_dict or of_class.tensors is not TrainerStage.tensors
+        if not stage.name and keeps:
             problems.append(f"the hook {kind} has state to save, but it has no name: set its name.")
-        elif hook.name and not re.fullmatch(r"\w[\w.-]*", hook.name):
-            problems.append(f"the hook {kind} is named {hook.name!r}, expected letters, digits, '_', '-' and '.'.")
-        elif hook.name in named:
-            problems.append(f"the hooks {named[hook.name]} and {kind} are both named {hook.name!r}: set another name.")
-        if hook.name:
-            named.setdefault(hook.name, kind)
+        elif stage.name and not re.fullmatch(r"\w[\w.-]*", stage.name):
+            problems.append(f"the hook {kind} is named {stage.name!r}, expected letters, digits, '_', '-' and '.'.")
+        elif stage.name in named:
+            problems.append(
+                f"the hooks {named[stage.name]} and {kind} are both named {stage.name!r}: set another name."
+            )
+        if stage.name:
+            named.setdefault(stage.name, kind)
     return problems
-
-
-def order_problems(hooks: Sequence[Hook]) -> list[str]:
-    """Hooks that come before one that they declare to come ``after``."""
-    pairs = [(hook, later) for place, hook in enumerate(hooks) for later in hooks[place + 1 :]]
-    return [
-        f"the hook {type(hook).__name__} must come after {type(later).__name__}: move it down the list."
-        for hook, later in pairs
-        if {each.__name__ for each in type(later).__mro__}
-        & ({hook.after} if isinstance(hook.after, str) else {*hook.after})
-        and _built_in(hook) <= _built_in(later)  # a built-in one means built-in ones
-    ]
-
-
-def _built_in(hook: Hook) -> bool:
-    return type(hook).__module__.startswith("grpo_plus.")

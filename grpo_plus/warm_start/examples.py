@@ -14,6 +14,7 @@ from typing import Any
 
 from grpo_plus.warm_start.turns import Message, Schemas, ToolChats, called, turns
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.errors.messages import without_middle
 from grpo_verifiers.reading.messages import content_text
 
 SHOWN = 600
@@ -242,9 +243,7 @@ def _refused(problem: str, left: tuple[str, str], right: tuple[str, str], remedy
     """The error that shows two titled texts between a problem and its remedy; long texts lose their middle."""
     lines = [problem]
     for title, text in (left, right):
-        middle = f"\n[… {len(text) - SHOWN} characters …]\n"
-        short = text if len(text) <= SHOWN else text[: SHOWN // 2] + middle + text[-SHOWN // 2 :]
-        lines += [f"{title}:", *(f"  | {line}" for line in short.split("\n"))]
+        lines += [f"{title}:", *(f"  | {line}" for line in without_middle(text, SHOWN).split("\n"))]
     return ConfigError(["\n".join([*lines, remedy])])
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from transformers import PrinterCallback, TrainerCallback
 
-from grpo_plus import _trl
 from grpo_plus.qlora.model import keep_layout
 from grpo_plus.qlora.precision import float32_trainables
+from grpo_plus.trl.fields import supervised_trainer
+from grpo_plus.trl.ranks import broadcast_from_main, preserve_process_state, unwrapped_model
 from grpo_plus.warm_start.examples import Examples
 from grpo_plus.warm_start.options import WarmStart
 from grpo_plus.warm_start.store import Store, identity
@@ -63,7 +64,7 @@ class Start:
         init = {key: value for key, value in told.items() if key not in _NO_MATTER}
         quantisation = None if self.quantisation is None else str(sorted(self.quantisation.to_dict().items()))
         adapter = None if self.adapter is None else _plain(self.adapter.to_dict())
-        named = _trl.from_main(lambda: identity(self.model, self.init.get("revision")))
+        named = broadcast_from_main(lambda: identity(self.model, self.init.get("revision")))
         return {"model": named, "loading": init, "quantisation": quantisation, "adapter": adapter}
 
 
@@ -94,11 +95,11 @@ def obtain(  # noqa: PLR0917
 
     ``alone`` removes other warm starts beside it; ``refused`` says why none can be made here.
     """
-    state, why = _trl.from_main(store.claim)
+    state, why = broadcast_from_main(store.claim)
     if state == "busy":
         tell(f"warm start: another run is making {store.folder}; waiting for it.")
     while state == "busy":  # in turns: no collective may wait as long as another run trains
-        state, why = _trl.from_main(store.claim)
+        state, why = broadcast_from_main(store.claim)
     if state == "there":
         tell(f"warm start: {headline(store.facts())}; reused from {store.folder}.")
         return store.folder
@@ -129,7 +130,7 @@ def _make(  # noqa: PLR0917
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    _trl.from_main(lambda: store.keep(save, facts, alone=alone))
+    broadcast_from_main(lambda: store.keep(save, facts, alone=alone))
     return facts
 
 
@@ -154,8 +155,8 @@ def train(
     pass_rows = max(size for size in range(1, min(share, start.micro_batch) + 1) if share % size == 0)
     curve = _Curve(options.steps, tell)
     # The run's own config is there already, and may compute on another device.
-    with _trl.process_state_kept(), TemporaryDirectory() as folder:
-        trainer = _trl.supervised_trainer(
+    with preserve_process_state(), TemporaryDirectory() as folder:
+        trainer = supervised_trainer(
             start.model,
             {
                 **start.computing,
@@ -202,7 +203,7 @@ def train(
             "last_loss": curve.losses[-1],
             "seconds": time.monotonic() - began,
         }
-        return _trl.unwrapped(trainer).eval(), facts
+        return unwrapped_model(trainer).eval(), facts
 
 
 class _Curve(TrainerCallback):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_plus import _trl
+from grpo_plus.trl.tools import encode_tool_results, parse_message, tool_tokenizer
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.reading.messages import content_text
@@ -52,7 +52,7 @@ class ToolChats:
             ConfigError: the model's chat template has no calls, or TRL cannot read them.
         """
         try:
-            reading, template = _trl.calling_tokenizer(tokenizer)
+            reading, template = tool_tokenizer(tokenizer)
         except ValueError as error:
             raise ConfigError(
                 [f"warm_start: the model is to call tools, and {error}: name a model whose template has calls."]
@@ -61,11 +61,11 @@ class ToolChats:
 
     def results(self, messages: Sequence[Message]) -> list[int]:
         """The ids behind a turn that called."""
-        return _trl.result_ids(self.tokenizer, self.template, self.keywords, messages)
+        return encode_tool_results(self.tokenizer, self.template, self.keywords, messages)
 
     def read(self, ids: Sequence[int], behind: Sequence[int], tools: Schemas) -> list[tuple[str, Any]]:
         """The calls that TRL's loop finds in a turn: names and arguments."""
-        message = _trl.message_read(self.tokenizer, ids, behind, tools)
+        message = parse_message(self.tokenizer, ids, behind, tools)
         return [called(call) for call in message.get("tool_calls") or ()]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.advantages import RewardTable, advantage_metrics, advantages, get_advantage
-from grpo_plus.training.reward_table import per_completion
+from grpo_plus.training.batch.reward_table import per_completion
 from tests.advantages.on_device import compute_advantages
 from tests.advantages.test_advantage_references import PLAIN, SCALED, reference
 

@@ -9,6 +9,7 @@ from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.cli._arguments import parse
 from grpo_plus.cli._prompts import FORMATS
 from grpo_plus.cli.train import build_trainer
+from grpo_plus.training.hooks import Hook
 from grpo_verifiers.code import probe
 
 EXAMPLES = ["quickstart", "process", "verifiers", "estimators", "code_rl", "papers/ppo"]
@@ -45,6 +46,8 @@ def listed(values):
 
 def trained(path, *flags):
     trainer = build_trainer(parse("test", [str(path), *flags]))
+    trainer.pipeline.hooks = [lengths := Lengths()]
+    lengths.host = trainer
     trainer.train()
     return trainer
 
@@ -79,9 +82,12 @@ def test_explain_prints_the_advantages_that_the_trainer_computes(cli, config, fo
 
 
 def _lengths(trainer):
-    if trainer._advantages.drawn.lengths is not None:
-        return trainer._advantages.drawn.lengths.tolist()
-    return [10] * 8  # TRL's own advantages know no lengths
+    return [10] * 8 if trainer.lengths is None else trainer.lengths.tolist()  # TRL's own advantages know no lengths
+
+
+class Lengths(Hook):
+    def batch(self, batch):
+        self.host.lengths = batch.lengths
 
 
 @pytest.mark.slow
@@ -103,9 +109,11 @@ def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, c
     settings |= {"bf16": False, "per_device_train_batch_size": 4, "max_completion_length": 8, "report_to": "none"}
     settings |= {"save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False}
     settings["output_dir"] = f"{folder}/out"
-    trainer = GRPOPlusTrainer(tiny_model, [right], GRPOPlusConfig(**settings), sums, step_scorer=scorer)
+    trainer = GRPOPlusTrainer(
+        tiny_model, [right], GRPOPlusConfig(**settings), sums, step_scorer=scorer, hooks=[Lengths()]
+    )
     trainer.train()
-    lengths = trainer._advantages.drawn.lengths.tolist()
+    lengths = trainer.lengths.tolist()
     if min(lengths) < 3:
         pytest.skip("a completion was too short for three steps")
     steps = scorer([range(length) for length in lengths])

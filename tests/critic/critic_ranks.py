@@ -30,7 +30,7 @@ def run(folder, model, kind, per_device):
     trainer.train()
     if "RANK" in os.environ:
         Path(folder, f"{kind}_{rank}.json").write_text(json.dumps(logged(trainer, "critic/loss")))
-    return {name: tensor for name, tensor in trainer.critic.tensors().items() if not name.startswith("adamw")}
+    return {name: tensor for name, tensor in trainer.pipeline.critic.tensors().items() if not name.startswith("adamw")}
 
 
 if __name__ == "__main__":

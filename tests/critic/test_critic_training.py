@@ -16,10 +16,9 @@ from transformers import AutoModel, AutoModelForCausalLM, BitsAndBytesConfig
 from grpo_plus.heads.passes import rows_of
 from grpo_plus.memory.errors import StepTooLargeError
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.critic import CRITIC_FEATURES, CRITIC_RETURNS, CriticError
-from grpo_plus.training.hooks import Hook
-from grpo_plus.training.reward_table import CRITIC_VALUES
-from grpo_plus.training.state import Frozen, StateError
+from grpo_plus.training.hooks import CRITIC_VALUES, Completions, Hook, ScoredBatch
+from grpo_plus.training.resume.state import Frozen, StateError
+from grpo_plus.training.update.critic import CRITIC_FEATURES, CRITIC_RETURNS, CriticError
 from tests.critic.conftest import vowels
 from tests.device import DEVICE
 from tests.memory.live import OnDevice
@@ -132,7 +131,7 @@ def test_the_warm_up_trains_the_critic_alone(build, kind):
     watch, critic = Watch(), {"on": kind, "warmup_steps": 2, "learning_rate": 0.01}
     trainer = build(critic, hooks=[watch], max_steps=5, lr_scheduler_type="linear")
     start = policy_of(trainer)
-    before = trainer.critic.optimizer.parameters["head/weight"].detach().clone()
+    before = trainer.pipeline.critic.optimizer.parameters["head/weight"].detach().clone()
     trainer.train()
     (first, none, rate), (second, nothing, same_rate), (third, some, next_rate) = watch.seen[:3]
     assert same(first, start)
@@ -141,8 +140,8 @@ def test_the_warm_up_trains_the_critic_alone(build, kind):
     assert (none, nothing) == (0, 0)
     assert some > 0
     assert rate == same_rate == 0.01 > next_rate  # the schedule waits
-    assert (logged(trainer, "critic/warmup"), trainer.critic.updates) == ([1.0, 1.0, 0.0, 0.0, 0.0], 5)
-    assert not torch.equal(trainer.critic.head.weight, before)
+    assert (logged(trainer, "critic/warmup"), trainer.pipeline.critic.updates) == ([1.0, 1.0, 0.0, 0.0, 0.0], 5)
+    assert not torch.equal(trainer.pipeline.critic.head.weight, before)
 
 
 @pytest.mark.parametrize("advantage", ["gae", "reinforce_pp"])
@@ -154,10 +153,8 @@ def test_a_kl_term_in_the_reward_is_the_reward_of_its_token_for_the_policy_and_t
         return [sum(map(ord, text)) % 7 / 7 for text in completions]
 
     class Watch(Hook):
-        after = ("CriticReturns", "Advantages")
-
-        def batch(self, output):
-            seen.append({name: one.clone() for name, one in output.items() if isinstance(one, torch.Tensor)})
+        def batch(self, batch):
+            seen.append({name: one.clone() for name, one in batch.output.items() if isinstance(one, torch.Tensor)})
 
     critic = {"on": "trunk", "learning_rate": 1e-9} if advantage == "gae" else None
     terms = {"objective": {"name": "ppo_clip", "kl": {"placement": "reward"}}, "beta": 5.0, "max_steps": 2}
@@ -189,8 +186,12 @@ def test_a_rule_that_ends_inner_iterations_lets_the_warm_up_be_and_judges_whole_
     trainer.train()
     assert logged(trainer, "critic/warmup") == [1.0] * warmup + [0.0] * (12 - warmup)
     assert len(logged(trainer, "inner/skipped")) == 4  # the last two iterations on the second batch
-    assert (trainer.critic.updates, trainer.inner.passed) == (8, warmup + 4)
+    assert (trainer.pipeline.critic.updates, trainer.pipeline.inner.passed) == (8, warmup + 4)
     assert len(logged(trainer, "inner/settled")) == 1  # of iterations that the policy was trained in throughout
+
+
+def ones(batch):
+    return batch.adding(advantages=torch.ones_like(batch.output["advantages"]))
 
 
 @pytest.mark.sample(0, 2)
@@ -200,10 +201,10 @@ def test_critic_passes_change_nothing_of_the_policy(build, kind):
     runs = []
     for learns in (True, False):
         trainer = build({"on": kind, "updates": 10, "learning_rate": 0.05}, seed=3)
-        advantages = trainer._advantages._advantages
-        trainer._advantages._advantages = lambda *given, of=advantages: torch.sign(of(*given) * 0 + 1.0)
+        compute = trainer.pipeline.advantages.compute
+        trainer.pipeline.advantages.compute = lambda *given, of=compute: ones(of(*given))
         if not learns:
-            trainer.critic._learn = lambda rows: None
+            trainer.pipeline.critic._learn = lambda rows: None
         trainer.train()
         runs.append(policy_of(trainer))
     assert same(*runs)
@@ -220,9 +221,9 @@ def test_a_resumed_run_is_the_uninterrupted_one(build, kind, tmp_path):
     whole.train()
     again = build(critic, **settings, output_dir=str(tmp_path / "again"))
     again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-3"))
-    assert again.critic.updates == whole.critic.updates == 12
-    assert same(again.critic.tensors(), whole.critic.tensors())
-    assert len(whole.critic.tensors()) >= (8 if kind == "trunk" else 40)
+    assert again.pipeline.critic.updates == whole.pipeline.critic.updates == 12
+    assert same(again.pipeline.critic.tensors(), whole.pipeline.critic.tensors())
+    assert len(whole.pipeline.critic.tensors()) >= (8 if kind == "trunk" else 40)
     assert same(policy_of(whole), policy_of(again))
     folder = tmp_path / "out" / "checkpoint-3"
     assert (folder / "grpo_plus_critic.safetensors").exists()
@@ -245,21 +246,20 @@ def test_a_checkpoint_names_tensors_as_it_always_did_and_one_of_models_alone_has
     trainer.train()
     kept = load_file(tmp_path / "out" / "checkpoint-2" / "grpo_plus_critic.safetensors")
     assert sorted(kept) == ["head/bias", "head/weight"]
-    assert torch.equal(kept["head/weight"], trainer.critic.head.weight.cpu())
+    assert torch.equal(kept["head/weight"], trainer.pipeline.critic.head.weight.cpu())
 
 
-def test_the_hook_stands_before_the_advantages_and_a_note_of_the_last_step_copies_no_weights(build, monkeypatch):
+def test_a_note_of_the_last_step_copies_no_weights(build, monkeypatch):
     """The note is made at every step with a vLLM server; a model of its own would go to main memory each time."""
     trainer = build({"on": "model", "warmup_steps": 2})
-    names = [hook.name for hook in trainer.hooks]
-    assert names.index("critic") < names.index("advantages") < names.index("critic_returns")
-    critic, made = trainer.critic, []
+    critic, made = trainer.pipeline.critic, []
     copied = type(critic.trunk).tensors
     monkeypatch.setattr(type(critic.trunk), "tensors", lambda trunk: made.append(1) or copied(trunk))
     frozen = Frozen(critic)
     assert not made
     assert same(frozen.tensors(), critic.tensors())
-    critic.step(lambda: torch.zeros(()))
+    with critic.collecting():
+        pass
     with pytest.raises(RuntimeError, match="this version of accelerate: remove critic warmup_steps"):
         critic.on_optimizer_step(optimizer=SimpleNamespace(step_was_skipped=None))
 
@@ -275,7 +275,7 @@ def test_the_saved_policy_has_nothing_of_the_critics_adapter(build, tmp_path):
         assert names
         assert not [name for name in names if "critic" in name]
     assert not (tmp_path / "model" / "critic").exists()
-    critics = {id(p) for p in trainer.critic.optimizer.parameters.values()}
+    critics = {id(p) for p in trainer.pipeline.critic.optimizer.parameters.values()}
     assert not [p for group in trainer.optimizer.param_groups for p in group["params"] if id(p) in critics]
 
 
@@ -284,7 +284,7 @@ def test_evaluations_have_values_and_no_updates(build):
     critic = {"on": "trunk", "learning_rate": 0.01, "warmup_steps": 1}
     trainer = build(critic, max_steps=2, eval_steps=1, **evaluating())
     trainer.train()
-    assert (trainer.critic.updates, len(logged(trainer, "eval_critic/value"))) == (2, 2)
+    assert (trainer.pipeline.critic.updates, len(logged(trainer, "eval_critic/value"))) == (2, 2)
     assert logged(trainer, "eval_loss")[0] != 0.0  # the loss of the policy, in the warm-up as well
 
 
@@ -293,7 +293,7 @@ def test_evaluations_have_values_and_no_updates(build):
 def test_values_that_are_no_numbers_end_the_run_before_the_policy_trains_on_them(build, kind):
     trainer = build({"on": kind})
     with torch.no_grad():
-        trainer.critic.head.weight.fill_(math.nan)
+        trainer.pipeline.critic.head.weight.fill_(math.nan)
     start = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     with pytest.raises(CriticError, match=r"the critic's values of \d+ of \d+ tokens are no numbers"):
         trainer.train()
@@ -308,7 +308,7 @@ def test_several_completions_of_a_prompt_are_packed_for_the_critic_too(build, mo
         more = {"num_generations": 4, "learning_rate": 0.0, "rollout": "stock"}
         trainer = build({"on": "model", "learning_rate": 1e-3}, engine=engine, **more)
         trainer.train()
-        weights.append(trainer.critic.tensors())
+        weights.append(trainer.pipeline.critic.tensors())
         values.append(logged(trainer, "critic/value"))
     assert values[0] == pytest.approx(values[1], abs=1e-5)
     for name, tensor in weights[0].items():
@@ -358,12 +358,13 @@ def test_features_of_a_batch_wait_in_main_memory_and_the_device_holds_those_of_a
     for count in (4, 120):
         output = {name: micro[name][:1].repeat(count, 1) for name in micro if name.startswith(("prompt", "completion"))}
         with OnDevice() as live:
-            trainer.critic.batch(output)
+            scored = ScoredBatch(Completions([], [], [], []), torch.zeros(0, 0), output=output)
+            output = trainer.pipeline.critic.add_values(scored).output
         assert live.in_main_memory(output[CRITIC_FEATURES])
         assert not live.in_main_memory(output[CRITIC_VALUES])
         peaks[count] = live.peak
     hidden = output[CRITIC_FEATURES]
-    assert hidden.shape == (120, 8, trainer.critic.trunk.hidden_size)
+    assert hidden.shape == (120, 8, trainer.pipeline.critic.trunk.hidden_size)
     assert hidden.any(-1).all()
     assert peaks[120] - peaks[4] < 0.5 * hidden.nbytes
 
@@ -382,7 +383,7 @@ def test_a_run_in_4_bits_has_its_critic_on_the_same_base(build, tmp_path):
     trainer.train()
     now = dict(trainer.model.named_parameters())
     assert all(torch.equal(now[name], tensor) for name, tensor in base.items())
-    own = trainer.critic.trunk.named_parameters()
+    own = trainer.pipeline.critic.trunk.named_parameters()
     assert len([name for name, p in own.items() if "lora_B" in name and p.abs().sum() > 0]) >= 14
     assert len(logged(trainer, "eval_critic/value")) == 2
     assert logged(trainer, "critic/loss")[-1] < logged(trainer, "critic/loss")[0]
@@ -396,7 +397,7 @@ def test_memory_that_runs_out_in_the_critic_says_what_to_lower_and_leaves_the_po
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
 
-    monkeypatch.setattr(trainer.critic.trunk, "hidden", full)
+    monkeypatch.setattr(trainer.pipeline.critic.trunk, "hidden", full)
     trained = [name for name, p in trainer.model.named_parameters() if p.requires_grad]
     with pytest.raises(StepTooLargeError, match=r"out of memory while the critic's values were .*lower per_device"):
         trainer.train()
@@ -425,7 +426,7 @@ class Updates(Hook):
 
     def after_loading(self, host):
         super().after_loading(host)
-        owner = host.critic
+        owner = host.pipeline.critic
         update = owner.optimizer.step
 
         def step():
@@ -436,8 +437,9 @@ class Updates(Hook):
 
         owner.optimizer.step = step
 
-    def batch(self, output):
-        values = copies(self.host.critic.optimizer.parameters.items())
+    def batch(self, batch):
+        output = batch.output
+        values = copies(self.host.pipeline.critic.optimizer.parameters.items())
         kept = {name: one.clone() for name, one in output.items() if isinstance(one, torch.Tensor)}
         self.batches.append((kept, copies(self.host.model.named_parameters()), values))
 

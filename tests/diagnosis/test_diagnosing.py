@@ -50,7 +50,7 @@ def test_a_run_of_nothing_but_dead_groups_says_why_in_log_record_and_report(run,
     assert sum(each.startswith("dead_groups, ") for each in others) == 0, "once"
     assert others[-1].startswith("at the end of the run:\n  dead_groups (since step 3)")
     assert [one.name for one in told] == ["dead_groups", "truncated"]
-    assert trainer.diagnosing.outcome == "learned nothing"
+    assert trainer.pipeline.diagnosis.outcome == "learned nothing"
     written = lines(tmp_path / "out")
     assert [(line["name"], line["step"]) for line in written] == [("dead_groups", 3), ("truncated", 3)]
     facts = page_data([open_run(tmp_path / "out")])["runs"][0]
@@ -69,7 +69,7 @@ def test_stop_on_ends_the_run_with_a_checkpoint_and_a_resumed_one_goes_on_in_sil
     trainer = run(**settings, per_device_eval_batch_size=4, trainer=sums)
     assert trainer.state.global_step == 3
     assert [entry["step"] for entry in trainer.state.log_history if "eval_reward" in entry] == [3]
-    assert trainer.diagnosing.stopped_by.name == "dead_groups"
+    assert trainer.pipeline.diagnosis.stopped_by.name == "dead_groups"
     assert (tmp_path / "out" / "checkpoint-3").is_dir()
     assert (tmp_path / "out" / "report.html").is_file()
     stopped = open_run(tmp_path / "out")
@@ -78,9 +78,9 @@ def test_stop_on_ends_the_run_with_a_checkpoint_and_a_resumed_one_goes_on_in_sil
     with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
         again = run(**settings, per_device_eval_batch_size=4, trainer=sums, resume=True)
     assert again.state.global_step == 6
-    assert again.diagnosing.stopped_by is None
+    assert again.pipeline.diagnosis.stopped_by is None
     assert not any(each.startswith("dead_groups, ") for each in said(caplog)), "it was said before"
-    assert again.diagnosing.watch.standing["dead_groups"].since == 3
+    assert again.pipeline.diagnosis.watch.standing["dead_groups"].since == 3
     assert open_run(tmp_path / "out").status == "done"
 
 
@@ -120,7 +120,7 @@ def test_what_grows_graver_is_said_written_told_and_ends_the_run_again(run, tmp_
     with caplog.at_level(logging.WARNING, "grpo_plus.diagnosis"):
         again = run(**settings, trainer=listening, resume=True)
     assert again.state.global_step == 5
-    assert again.diagnosing.stopped_by.severity == "severe"
+    assert again.pipeline.diagnosis.stopped_by.severity == "severe"
     assert [one for one in told if one[0] == "dead_groups"] == [("dead_groups", "warning"), ("dead_groups", "severe")]
     assert [each[:20] for each in said(caplog) if each.startswith("dead_groups, ")] == ["dead_groups, step 5:"]
     written = [
@@ -135,7 +135,7 @@ def test_a_listener_may_end_the_run_and_is_its_own_again_afterwards(run, tmp_pat
     listener = OnFinding(lambda one: told.append(one.name), stop_on=["dead_groups"])
     trainer = run(**HOPELESS, diagnosis={"stop_on": ["nan"]}, trainer={"callbacks": [listener]})
     assert trainer.state.global_step == 3
-    assert trainer.diagnosing.stopped_by.name == "dead_groups"
+    assert trainer.pipeline.diagnosis.stopped_by.name == "dead_groups"
     assert open_run(tmp_path / "out").status == "interrupted"
     assert told == ["dead_groups", "truncated"], "by the trainer alone"
     assert not listener.told_by_trainer
@@ -147,7 +147,7 @@ def test_a_listener_may_end_the_run_and_is_its_own_again_afterwards(run, tmp_pat
 
 
 def test_what_a_model_wrote_reaches_no_terminal_as_commands():
-    from grpo_plus.training.diagnosing import _side_by_side
+    from grpo_plus.training.observers.diagnosing import _side_by_side
 
     marks = (range(0x20), range(0x7F, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A), (0x2028, 0x2029, 0xD800))
     wild = "".join(chr(each) for some in marks for each in some)
@@ -190,7 +190,7 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
         "num_generations": 4, "learning_rate": 1e-6, "max_steps": 20,
     }  # fmt: skip
     trainer = run(**settings, trainer={"peft_config": lora})
-    found = trainer.diagnosing.watch.standing["learning_rate_low"].finding
+    found = trainer.pipeline.diagnosis.watch.standing["learning_rate_low"].finding
     assert found.evidence.startswith("learning_rate is 1e-06 with LoRA, its weights move by")
     moved = [entry["adapter/moved"] for entry in trainer.state.log_history if "adapter/moved" in entry]
     assert all(0 < each < 1e-5 for each in moved)
@@ -270,7 +270,7 @@ def test_a_judge_of_nothing_is_refused_before_anything_loads(run, judge, message
 
 def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_over_prompts():
     from grpo_plus.diagnosis.hacking import Check
-    from grpo_plus.training.monitor import HackingMonitor, sample
+    from grpo_plus.training.observers.monitor import HackingMonitor, sample
 
     options = GRPOPlusConfig(**BASE, verifiers=["math"], diagnosis={"judge": "exact"}).recipe.monitor
     one, other = HackingMonitor(options), HackingMonitor(options)
@@ -294,7 +294,7 @@ def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_ove
 ])  # fmt: skip
 def test_checks_are_made_where_completions_are_drawn_and_counted_beforehand(every, micro, accumulation, steps):
     from grpo_plus.recipe.monitor import checks_within
-    from grpo_plus.training.monitor import HackingMonitor
+    from grpo_plus.training.observers.monitor import HackingMonitor
 
     given = {"judge": "exact", "every": every}
     monitor = HackingMonitor(GRPOPlusConfig(**BASE, verifiers=["math"], diagnosis=given).recipe.monitor)
@@ -323,4 +323,4 @@ def test_every_is_kept_where_completions_are_drawn_every_few_steps(run):
         "per_device_train_batch_size": 8, "num_iterations": 3, "max_steps": 32, "learning_rate": 1e-6,
     }  # fmt: skip
     trainer = run(**settings, diagnosis={"judge": "strict", "every": 4})
-    assert [check.step for check in trainer.diagnosing._monitor.checks] == [1, 7, 13, 19, 25, 31]
+    assert [check.step for check in trainer.pipeline.diagnosis._monitor.checks] == [1, 7, 13, 19, 25, 31]

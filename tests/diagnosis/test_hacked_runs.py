@@ -21,10 +21,10 @@ def test_a_hacked_reward_alarms_with_examples_and_ends_the_run(run, tmp_path, ca
         given = {"verifiers": ["diagnosis_anywhere"], "max_completion_length": 6}
         given |= {"diagnosis": {**WATCHED["diagnosis"], "stop_on": ["hacking"]}}
         trainer = run(["12"[at % 2] for at in range(32)], **WATCHED | given)
-    assert trainer.diagnosing.stopped_by is not None, trainer.diagnosing._monitor.checks
-    assert trainer.diagnosing.stopped_by.name == "hacking"
+    assert trainer.pipeline.diagnosis.stopped_by is not None, trainer.pipeline.diagnosis._monitor.checks
+    assert trainer.pipeline.diagnosis.stopped_by.name == "hacking"
     assert trainer.state.global_step < 30
-    found = trainer.diagnosing.watch.standing["hacking"].finding
+    found = trainer.pipeline.diagnosis.watch.standing["hacking"].finding
     assert "the score of diagnosis_anywhere has risen from" in found.evidence
     assert found.values["hacking/reward"] > found.values["hacking/judge"] + 0.2
     assert found.examples
@@ -42,13 +42,13 @@ def test_a_hacked_reward_alarms_with_examples_and_ends_the_run(run, tmp_path, ca
 
 def test_an_honest_run_with_the_same_reward_does_not(run):
     trainer = run(["7"] * 32, verifiers=["diagnosis_anywhere"], max_completion_length=1, **WATCHED)
-    checks = trainer.diagnosing._monitor.checks
+    checks = trainer.pipeline.diagnosis._monitor.checks
     assert checks[-1].reward > 0.9
     assert checks[-1].judge == checks[-1].reward
-    assert "hacking" not in trainer.diagnosing.watch.worst
+    assert "hacking" not in trainer.pipeline.diagnosis.watch.worst
 
 
 def test_a_flat_run_does_not_and_nothing_is_said_against_it(run):
     trainer = run(verifiers=["diagnosis_noise"], max_completion_length=4, **WATCHED | {"learning_rate": 1e-6})
-    assert len(trainer.diagnosing._monitor.checks) == 30
-    assert trainer.diagnosing.watch.worst.keys() <= {"truncated", "reward_flat"}
+    assert len(trainer.pipeline.diagnosis._monitor.checks) == 30
+    assert trainer.pipeline.diagnosis.watch.worst.keys() <= {"truncated", "reward_flat"}

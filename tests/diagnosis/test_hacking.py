@@ -8,7 +8,7 @@ import pytest
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.diagnosis import Curves, diagnose
 from grpo_plus.diagnosis.hacking import Check, alarm, finding, look_number
-from grpo_plus.training.monitor import HackingMonitor
+from grpo_plus.training.observers.monitor import HackingMonitor
 
 CHECKS = 40
 UNITS = 32

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.reading import rising
-from grpo_plus.diagnosis.trend import change, student
+from grpo_plus.diagnosis.trend import change
 from grpo_plus.diagnosis.watch import Watch
 
 MATH = {"label": "math", "settings": {"name": "math", "required_columns": {"answer": "answer"}}}
@@ -341,13 +341,6 @@ def test_no_rule_raises_whatever_is_logged(data):
     for one in diagnose(Curves(series, data.draw(FACTS), data.draw(st.sampled_from([math.inf, 0, 5, 20])))):
         assert one.text
         assert one.as_data()["name"] in RULES
-
-
-def test_quantiles_of_student_are_those_of_tables():
-    # Abramowitz and Stegun, table 26.10
-    table = {(0.975, 5): 2.571, (0.995, 10): 3.169, (0.995, 30): 2.75, (0.9995, 20): 3.85, (0.95, 120): 1.658}
-    for (probability, freedom), expected in table.items():
-        assert student(probability, freedom) == pytest.approx(expected, rel=2e-3)
 
 
 def test_a_change_is_called_sure_as_often_as_its_confidence_says():

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_plus import _trl
 from grpo_plus.doctor import machine
 from grpo_plus.doctor.disk import disk_findings
 from grpo_plus.doctor.machine import AcceleratorInfo, box_findings, machine_findings, worker_findings
+from grpo_plus.trl.versions import source_file
 from tests.doctor.conftest import Report
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_packages_that_are_old_broken_or_refused(tmp_path, clean_environment):
 
 @pytest.mark.slow
 def test_a_newer_trl_that_changed_a_seam(tmp_path, clean_environment):
-    shutil.copytree(_trl.source_file("trl", "__init__.py").parent, tmp_path / "trl")
+    shutil.copytree(source_file("trl", "__init__.py").parent, tmp_path / "trl")
     distribution(tmp_path, "trl", "1.17.0")
     path = tmp_path / "trl/trainer/grpo_trainer.py"
     path.write_text(path.read_text().replace("def _compute_loss(", "def _other_loss(", 1))

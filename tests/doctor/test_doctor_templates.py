@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from grpo_plus import _trl
 from grpo_plus.doctor.template import template_findings, thinks_by_default
+from grpo_plus.trl.versions import source_file
 
-FOLDER = _trl.source_file("trl", "chat_templates")
+FOLDER = source_file("trl", "chat_templates")
 MARKS = r"<\|[^<>|]+\|>|<\w+_of_turn>|<\uff5c[^<>]+\uff5c>|<turn\|>|<\|turn>"
 PROMPT = [{"role": "user", "content": "2+2"}]
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}

@@ -103,13 +103,15 @@ class Bench:
                     scored = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, width, batch_size=4)
                 drawn = torch.randn(scored[0].shape, generator=torch.Generator().manual_seed(7))
                 batch[name] = scored[0] + noise * drawn.to(DEVICE)
-        update = getattr(trainer, "update", None)
+        pipeline = getattr(trainer, "pipeline", None)
 
         def generate(_):
-            output = dict(batch)
-            if update is not None:
-                update.batch(output)
-            return output
+            if pipeline is None:
+                return dict(batch)
+            from grpo_plus.training.hooks import Completions, ScoredBatch
+
+            none = ScoredBatch(Completions([], [], [], []), torch.zeros(0, 0), output=batch)
+            return dict(pipeline.objective.prepare(pipeline.objective.add_old_logps(none)).output)
 
         trainer._generate_and_score_completions = generate
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.engine.branches import branches_of
-from grpo_plus.engine.cost import NOT_WORTH_IT, Plan, Shape, choose, shape_of, split_passes
+from grpo_plus.engine.cost import NOT_WORTH_IT, PassPlan, Shape, choose, shape_of, split_passes
 from grpo_plus.engine.pack import lay_out, tree_mask
 from grpo_plus.engine.rows import read_rows
 from grpo_plus.engine.trees import grow
@@ -101,7 +101,7 @@ def test_a_plan_costs_what_it_runs_and_no_other_one_costs_less(completions, prom
     assert not (single and len(packed.passes) > 1)
     stock = shape.cost(count, rows.width, dense=ragged)
     best = min(made["packed"].cost, made["trimmed"].cost)
-    assert made["auto"] == (Plan("stock", cost=stock) if best > NOT_WORTH_IT * stock else made["auto"])
+    assert made["auto"] == (PassPlan("stock", cost=stock) if best > NOT_WORTH_IT * stock else made["auto"])
     assert made["auto"].cost == (stock if best > NOT_WORTH_IT * stock else best)
     if packed.joined:
         return
@@ -114,7 +114,7 @@ def test_a_plan_costs_what_it_runs_and_no_other_one_costs_less(completions, prom
         fits = bound is None or trees[0].size <= bound
         if most == 1 or (keeps and fits):
             passes = tuple(map(tuple, parts))
-            assert packed.cost <= counted(Plan("packed", passes), rows, shape) * (1 + 1e-12)
+            assert packed.cost <= counted(PassPlan("packed", passes), rows, shape) * (1 + 1e-12)
         if most == 1:
             break
         most = (most + 1) // 2

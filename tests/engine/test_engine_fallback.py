@@ -10,8 +10,8 @@ import torch
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, BloomConfig, BloomForCausalLM
 
 from grpo_plus.engine import Engine, EngineError, Facts
-from grpo_plus.engine.architecture import support_of
-from grpo_plus.training import engine as training_engine
+from grpo_plus.engine.architecture import treatments_of
+from grpo_plus.training.update import engine as training_engine
 from grpo_verifiers.errors import ConfigError
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}  # fmt: skip
@@ -36,7 +36,7 @@ def warnings_are_kept(caplog):
 def test_models_that_are_left_alone(name):
     kind, config, reason = REFUSED[name]
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SMALL, **config}))
-    support = support_of(model)
+    support = treatments_of(model)
     assert support.refusal is not None
     assert re.search(reason, support.refusal)
     assert not support.packing
@@ -53,7 +53,7 @@ def test_the_layers_of_a_model_may_differ_in_shape_and_window(bench, branches):
     for window in (14, 64):
         config = AutoConfig.for_model("gemma4_text", **{**SMALL, **own, **words, **layers, "sliding_window": window})
         model = AutoModelForCausalLM.from_config(config)
-        assert support_of(model).window == window
+        assert treatments_of(model).window == window
         model.save_pretrained(bench.folder / f"gemma{window}")
         tokenizer.save_pretrained(bench.folder / f"gemma{window}")
         reports = bench.check(bench.batch(dead=()), model=str(bench.folder / f"gemma{window}"), old=0.3)
@@ -77,7 +77,7 @@ def test_positions_from_the_mask_leave_rows_to_be_skipped_alone(bench):
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(bench.model())
     model = BloomForCausalLM(BloomConfig(vocab_size=len(tokenizer), hidden_size=32, n_head=4, n_layer=2))
-    support = support_of(model)
+    support = treatments_of(model)
     assert (support.packing, support.trimming) == (False, False)
     model.save_pretrained(bench.folder / "bloom")
     tokenizer.save_pretrained(bench.folder / "bloom")
@@ -89,11 +89,11 @@ def test_positions_from_the_mask_leave_rows_to_be_skipped_alone(bench):
 def test_attention_of_variable_length_joins_rows_and_shares_nothing(bench, monkeypatch):
     model = AutoModelForCausalLM.from_pretrained(bench.model())
     model.config._attn_implementation = "flash_attention_2"
-    support = support_of(model)
+    support = treatments_of(model)
     assert (support.refusal, support.packing, support.sharing, support.joining) == (None, True, False, True)
     assert "flash_attention_2" in support.note
     # The kernels need a GPU; transformers tells joined rows apart by their positions for other attention too.
-    monkeypatch.setattr("grpo_plus.engine.models.support_of", lambda _: support)
+    monkeypatch.setattr("grpo_plus.engine.models.treatments_of", lambda _: support)
     for engine, more in (("packed", {}), ("auto", {}), ("packed", {"tokens_per_pass": 40})):
         reports = bench.check(bench.batch(width=60), engine=engine, old=0.3, **more)
         assert all(report.get("engine/layout", 2.0) == 2.0 for report in reports)

@@ -18,7 +18,7 @@ from grpo_plus.engine.arrange import (
     idle_rows,
     is_row_aligned,
     reorder,
-    stand_in,
+    unscored_logps,
 )
 from grpo_plus.engine.cost import choose, shape_of, split_passes
 from grpo_plus.engine.pack import sees, tree_mask
@@ -179,8 +179,8 @@ def test_idle_rows():
 def test_stand_ins_give_a_ratio_of_one():
     old = tensor([[-3.0, -900.0], [-1.0, -2.0]])
     scored = tensor([[False, False], [True, False]])
-    assert torch.equal(stand_in(old, scored), tensor([[-3.0, -900.0], [0.0, -2.0]]))
-    assert not stand_in(None, scored).any()
+    assert torch.equal(unscored_logps(old, scored), tensor([[-3.0, -900.0], [0.0, -2.0]]))
+    assert not unscored_logps(None, scored).any()
 
 
 def test_the_mean_entropy_is_that_of_the_live_tokens():

@@ -10,10 +10,10 @@ import torch
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from grpo_plus.engine.architecture import support_of
+from grpo_plus.engine.architecture import treatments_of
 from grpo_plus.engine.branches import install
 from grpo_plus.engine.forward import Head
-from grpo_plus.engine.probe import Trial
+from grpo_plus.engine.probe import PackingTrial
 from tests.device import DEVICE
 
 TABLE = (Path(__file__).parents[1] / "cases" / "tiny_models.txt").read_text().splitlines()
@@ -59,7 +59,7 @@ def test_the_first_update_of_every_type(bench, kind, monkeypatch):
         truth = bench.gradient(bench.trainer(model=copy.deepcopy(model), **settings), batch, old=0.0, reference=0.0)
     if truth is None:
         pytest.skip("cannot be made tiny, or does not run in TRL")
-    for engine in ("auto", "trimmed")[: 1 if support_of(model).refusal else 2]:
+    for engine in ("auto", "trimmed")[: 1 if treatments_of(model).refusal else 2]:
         trainer = bench.trainer(engine, model=copy.deepcopy(model), **settings)
         found, loss, reports = bench.gradient(trainer, batch, old=0.0, reference=0.0)
         assert bench.distance(found, truth[0]) < 1e-4
@@ -81,7 +81,7 @@ FAR = {"max_position_embeddings": 2**15}
 ])  # fmt: skip
 def test_a_trial_knows_relative_positions_in_every_precision(kind, dtype, fresh, own, moves):
     model = tiny(kind, fresh=fresh, **own).to(DEVICE, getattr(torch, dtype))
-    trial = Trial(model, 101, torch.device(DEVICE), contextlib.nullcontext, Head(fused=False))
+    trial = PackingTrial(model, 101, torch.device(DEVICE), contextlib.nullcontext, Head(fused=False))
     reason = trial.positions(explicit=True, limit=model.config.max_position_embeddings)
     assert reason is None if moves is None else moves in reason
     install()

@@ -14,8 +14,8 @@ from torch.distributed.tensor import DTensor
 from benchmarks.gpu.models import random_model
 from grpo_plus.engine.branches import install
 from grpo_plus.engine.forward import Head
-from grpo_plus.engine.probe import Trial, scaled
-from grpo_plus.sampling.support import SupportLog, unknown
+from grpo_plus.engine.probe import PackingTrial, scaled
+from grpo_plus.sampling.allowed_tokens import AllowedTokensLog, unknown
 from grpo_plus.testing import make_tiny_model
 from tests.device import ON_CPU
 
@@ -131,7 +131,7 @@ def test_a_layout_rounds_no_more_than_the_stock_path(bench, truths, request, lay
 
 def supports(batch, vocabulary):
     """A third of the vocabulary for each token, and the token."""
-    noted, random = SupportLog(), torch.Generator().manual_seed(2)
+    noted, random = AllowedTokensLog(), torch.Generator().manual_seed(2)
     for place, tokens in enumerate(batch["completion_ids"].T):
         rows = batch["completion_mask"][:, place].nonzero()[:, 0]
         scores = torch.zeros(len(rows), vocabulary)
@@ -175,7 +175,7 @@ def test_a_base_in_4_bits_is_tried_out_without_dropout_and_without_random_number
     model = random_model(made.config, device, torch.float32, four_bit=True).train()
     before = torch.get_rng_state()
     install()
-    trial = Trial(model, made.config.vocab_size, device, contextlib.nullcontext, Head(fused=False))
+    trial = PackingTrial(model, made.config.vocab_size, device, contextlib.nullcontext, Head(fused=False))
     assert trial.positions(explicit=True, limit=None) is None
     assert trial.packing(attention="sdpa", sharing=True, joining=True) is None
     assert torch.equal(torch.get_rng_state(), before)

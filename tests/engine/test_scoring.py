@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from grpo_plus.engine import engine as engine_module
-from grpo_plus.engine.architecture import Support
+from grpo_plus.engine.architecture import Treatments
 from grpo_plus.engine.engine import Engine
 from grpo_plus.engine.facts import REPLICATED, SHARDED, Facts
 from grpo_plus.engine.forward import Head, _mask, score_labels
@@ -42,7 +42,7 @@ def engine(tiny):
         made = Engine(layout, tokens, facts=lambda: Facts(**facts), autocast=nullcontext, unwrap=lambda _: tiny)
         made.stock = Stock()
         known = made._models.of(None)
-        known.tried, known.support = True, replace(known.support, trimming=True)
+        known.tried, known.treatments = True, replace(known.treatments, trimming=True)
         return made
 
     return engine
@@ -123,7 +123,7 @@ def test_an_engine_that_is_asked_for_by_name_is_refused_at_once(engine):
         ("packed", None, {}, {"packing": True, "note": "no sharing"}, None),
     ):
         made = engine(layout, tokens, **facts)
-        made._models.of(None).support = Support(**support)
+        made._models.of(None).treatments = Treatments(**support)
         if reason is None:
             made.check(None)
         else:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_plus.evaluation.estimators import maj_at_k, mean, pass_at_k, share
+from grpo_plus.evaluation.estimators import maj_at_k, pass_at_k
 from grpo_plus.evaluation.results import Evaluation, Sample, vote_classes
 from grpo_verifiers import get_verifier, verifier
+from grpo_verifiers.stats import mean, share
 from grpo_verifiers.verifying import REGISTRY
 
 

@@ -43,7 +43,7 @@ def stored(tmp_path, when="before"):
 def turn_sampler(trainer, drawing):
     network = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     sampler = Sampler(network, trainer.processing_class, drawing)
-    return TurnSampler(sampler, trainer, trainer.calling)
+    return TurnSampler(sampler, trainer, trainer.pipeline.tools)
 
 
 def generated(trainer, seeded=None):
@@ -78,7 +78,7 @@ def test_turns_are_those_of_trls_own_loop_in_text_ids_and_masks(trained, calling
     settings = {"max_completion_length": 200, "top_k": drawing.top_k, "temperature": 0.9}
     trainer = trained(calling_model, tools=[DOUBLE], verifiers=["tool_valid"], **settings)
     drawer = turn_sampler(trainer, drawing)
-    with drawer.lent():
+    with drawer.borrowed():
         completed = drawer.complete(list(chats()), pairs, 5)
     given = {"tools": [import_reference(DOUBLE)], "reward_funcs": [lambda completions, **_: [1.0] * len(completions)]}
     stock = trained(calling_model, GRPOTrainer, GRPOConfig, given=given, **settings)
@@ -109,7 +109,7 @@ def test_a_sample_of_turns_depends_on_its_own_seed_only(trained, calling_model):
     trainer = trained(calling_model, tools=[DOUBLE], verifiers=["tool_valid"])
     drawer = turn_sampler(trainer, Drawing(max_completion_length=200, temperature=1.2))
     rows, pairs = list(chats()), pairs_of(range(8), 2)
-    with drawer.lent():
+    with drawer.borrowed():
         whole = drawer.complete([rows[row] for row, _ in pairs], pairs, 0).samples
         part = drawer.complete([rows[row] for row, _ in pairs[5:9]], pairs[5:9], 0).samples
         other = drawer.complete([rows[row] for row, _ in pairs], pairs, 1).samples
@@ -242,7 +242,7 @@ def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained,
     said += "<|im_end|>\n<|im_start|>assistant\n"
     length = len(trainer.processing_class.encode(said, add_special_tokens=False))
     drawer = turn_sampler(trainer, Drawing(max_completion_length=length))
-    with drawer.lent():
+    with drawer.borrowed():
         completed = drawer.complete([dict(row) for row in chats()][:2], [(0, 0), (1, 0)], 0)
     assert len(completed.ids[0]) == length
     assert [[len(turn.calls) for turn in turns] for turns in completed.turns] == [[1], [1, 1, 0]]
@@ -251,7 +251,7 @@ def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained,
     speaking(lambda prompt, row: called("double", number=1))  # calls beyond the limit are not run
     limited = trained(tool_model, tools=[DOUBLE], verifiers=["tool_valid"], max_tool_calling_iterations=2)
     drawer = turn_sampler(limited, Drawing(max_completion_length=900))
-    with drawer.lent():
+    with drawer.borrowed():
         (sample,) = drawer.complete([dict(chats()[0])], [(0, 0)], 0).samples
     assert [[call["status"] for call in turn["calls"]] for turn in sample.turns] == [["ok"], ["ok"], ["cut"]]
     assert (sample.calls, sample.failed_calls, sample.cut_off) == (2, 0, True)

@@ -299,7 +299,7 @@ def test_a_model_that_packs_wrongly_is_found_out_although_its_head_is_zero(folde
     rows = batch()
     with torch.no_grad(), found.trunk.active():
         found.values(*rows_of(rows))
-    assert not found.engine._models.of(_Reader(found.trunk, lambda *_: None)).support.packing
+    assert not found.engine._models.of(_Reader(found.trunk, lambda *_: None)).treatments.packing
 
 
 def test_frozen_parts_are_not_trained(folders):

@@ -47,7 +47,7 @@ def main(folder, room):
     trainer.train()
     pairs = zip(trainer.model.parameters(), before, strict=True)
     moved = [float((parameter.detach() - start).double().norm()) for parameter, start in pairs]
-    print("FOUND", json.dumps({"retries": trainer.retry.count, "moved": moved}))
+    print("FOUND", json.dumps({"retries": trainer.pipeline.retry.count, "moved": moved}))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def run(folder, model, where):
     except RuntimeError as caught:
         error = f"{type(caught).__name__}: {caught}"
     weights = torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
-    return {"error": error, "retries": trainer.retry.count, "weights": weights.tolist()}
+    return {"error": error, "retries": trainer.pipeline.retry.count, "weights": weights.tolist()}
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ from grpo_plus.heads.passes import Passes
 from grpo_plus.heads.scalar import ScalarHead
 from grpo_plus.heads.trunk import PolicyTrunk
 from grpo_plus.memory.advice import settings_of
-from grpo_plus.memory.estimate import GIB, Head, Settings, estimate
+from grpo_plus.memory.estimate import GIB, HeadSettings, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
 from grpo_plus.memory.shape import read_model_config, shape_of
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.advice import heads_of
+from grpo_plus.training.update.advice import heads_of
 from tests.device import DEVICE, FLOAT32, NAME
 from tests.memory.live import Live, OnDevice
 from tests.qlora.test_qlora_planner import qwen3
@@ -41,7 +41,7 @@ def thin():
 
 
 def planned(shape, kind, *, name="critic", rank=None, **settings):
-    (found,) = estimate(shape, Settings(heads=(Head(name, kind, rank=rank),), **settings)).heads
+    (found,) = estimate(shape, Settings(heads=(HeadSettings(name, kind, rank=rank),), **settings)).heads
     return found
 
 
@@ -145,7 +145,7 @@ def test_beside_eight_billion_weights_in_four_bits_a_head_adds_nothing_and_an_ad
     alone = estimate(shape, Settings()).peak
     shares = {}
     for kind in ("trunk", "adapter", "model"):
-        found = estimate(shape, Settings(heads=(Head("critic", kind),)))
+        found = estimate(shape, Settings(heads=(HeadSettings("critic", kind),)))
         shares[kind] = found.peak / alone - 1
         assert found.parts() == estimate(shape, Settings()).parts()
     assert alone / GIB == pytest.approx(8.902, abs=1e-3)
@@ -158,13 +158,13 @@ def test_a_head_on_the_policys_states_stays_below_15_percent_where_the_rollout_d
     shape = shape_of(eight_billion())
     for rows, length, micro_batch in itertools.product([8, 64, 256], [512, 1024, 4096], [1, 8]):
         asked = Settings(micro_batch=micro_batch, rollout_rows=rows, completion_length=length)
-        found = estimate(shape, asked.but(heads=(Head("critic", "trunk"),)))
+        found = estimate(shape, asked.but(heads=(HeadSettings("critic", "trunk"),)))
         assert found.peak <= 1.15 * estimate(shape, asked).peak
 
 
 def test_updates_take_turns_and_what_stays_adds_up():
     shape = shape_of(eight_billion())
-    critic, reward = Head("critic", "adapter"), Head("reward_model", "adapter", rank=16, least_rows=2)
+    critic, reward = HeadSettings("critic", "adapter"), HeadSettings("reward_model", "adapter", rank=16, least_rows=2)
     both, one = (estimate(shape, Settings(heads=heads)) for heads in ((critic, reward), (critic,)))
     assert both.heads[1].update > both.heads[0].update  # two completions are compared
     assert both.train - one.train == pytest.approx(both.heads[1].resident + both.heads[1].update - both.heads[0].update)
@@ -173,14 +173,14 @@ def test_updates_take_turns_and_what_stays_adds_up():
 
 def test_settings_that_fit_leave_room_for_a_critic():
     shape = shape_of(eight_billion())
-    asked = Settings(micro_batch=8, rollout_rows=8, heads=(Head("critic", "adapter"),))
+    asked = Settings(micro_batch=8, rollout_rows=8, heads=(HeadSettings("critic", "adapter"),))
     room = 13.6 * GIB
     alone = fit(shape, asked.but(heads=()), room, generations=8)
     beside = fit(shape, asked, room, generations=8)
     assert (alone.settings.micro_batch, beside.settings.micro_batch) == (8, 4)
     assert beside.estimate.peak <= room < estimate(shape, alone.settings.but(heads=asked.heads)).peak
     with pytest.raises(DoesNotFitError, match=r"the critic \(on: model\) takes 84\.6 GiB at all times"):
-        fit(shape, asked.but(heads=(Head("critic", "model"),)), 24 * GIB, generations=8)
+        fit(shape, asked.but(heads=(HeadSettings("critic", "model"),)), 24 * GIB, generations=8)
 
 
 def test_a_run_is_warned_by_an_estimate_that_has_its_critic(tmp_path):
@@ -188,7 +188,10 @@ def test_a_run_is_warned_by_an_estimate_that_has_its_critic(tmp_path):
     learned = {"advantage": "gae", "critic": {"on": "adapter", "lora_r": 8}, "reward_model": {"on": "adapter"}}
     config = GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32, **sizes, **learned, verifiers=["exact"])
     heads = heads_of(config)
-    assert heads == [Head("critic", "adapter", rank=8), Head("reward_model", "adapter", rank=16, least_rows=2)]
+    assert heads == [
+        HeadSettings("critic", "adapter", rank=8),
+        HeadSettings("reward_model", "adapter", rank=16, least_rows=2),
+    ]
     settings = settings_of(config, peft.LoraConfig(r=4), bits=4, heads=heads)
     assert settings.heads == tuple(heads)
     assert heads_of(GRPOPlusConfig(output_dir=str(tmp_path), **FLOAT32)) == []
@@ -226,9 +229,9 @@ class TestCommand:
         ({"load_in_4bit": False, "load_in_8bit": True}, {"four_bit": False, "eight_bit": True}),
         ({"load_in_4bit": False, "use_peft": True, "lora_target_modules": ["all-linear"], "dtype": "bfloat16",
           "optim": "paged_adamw_8bit"}, {"four_bit": False}),
-        ({"advantage": "gae", "critic": {"on": "trunk"}}, {"heads": (Head("critic", "trunk"),)}),
+        ({"advantage": "gae", "critic": {"on": "trunk"}}, {"heads": (HeadSettings("critic", "trunk"),)}),
         ({"advantage": "gae", "critic": {}, "reward_model": {}},
-         {"heads": (Head("critic", "adapter"), Head("reward_model", "adapter", least_rows=2))}),
+         {"heads": (HeadSettings("critic", "adapter"), HeadSettings("reward_model", "adapter", least_rows=2))}),
         ({"reward_model": {"on": "model", "model": "SMALL"}}, {"heads": "SMALL"}),
     ])  # fmt: skip
     def test_a_config_is_planned_by_what_it_says(self, keys, changes, run, config, tmp_path):
@@ -237,7 +240,7 @@ class TestCommand:
         keys = json.loads(json.dumps({"max_completion_length": 1024, **keys}).replace("SMALL", str(small)))
         if changes.get("heads") == "SMALL":
             own = shape_of(read_model_config(str(small)), str(small))
-            changes = {"heads": (Head("reward_model", "model", shape=own, least_rows=2),)}
+            changes = {"heads": (HeadSettings("reward_model", "model", shape=own, least_rows=2),)}
         wanted, shape = Settings(**{"micro_batch": 8, **changes}), shape_of(eight_billion(), config)
         table, note, nothing, time, end = run(keys).rsplit("\n", 4)
         assert table == _table(shape, wanted, estimate(shape, wanted))

@@ -124,7 +124,7 @@ def compare(make):
         for run in (smooth, rough):
             go(run)
         assert card.failures > 0
-        assert rough.retry.count == card.failures
+        assert rough.pipeline.retry.count == card.failures
         assert card.drawn == drawn.drawn
         assert_same_run(smooth, rough)
         return rough
@@ -188,7 +188,7 @@ PASSES = {
 def test_a_pass_that_does_not_fit_changes_nothing_of_the_run(compare, name, kind):
     where, settings = PASSES[name]
     rough = compare(where, kind, reference="reference" in name and kind == "full", **settings)
-    assert retries(rough) == rough.retry.count
+    assert retries(rough) == rough.pipeline.retry.count
 
 
 @pytest.mark.sample(0, 2)
@@ -242,7 +242,7 @@ def test_nothing_is_copied_while_memory_suffices(make, monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "to", to)
     go(run)
-    assert (copied, run.retry.count) == ([], 0)
+    assert (copied, run.pipeline.retry.count) == ([], 0)
     assert not any("memory/retries" in entry for entry in run.state.log_history)
 
 
@@ -274,9 +274,9 @@ def test_drawing_goes_on_with_fewer_rows(make, kind, caplog):
     go(run)
     assert card.failures > 0
     assert card.drawn == 2
-    assert retries(run) == run.retry.count == card.failures
+    assert retries(run) == run.pipeline.retry.count == card.failures
     assert len(run._logs["completion"]) == 8
-    assert "from now on at most" in caplog.text
+    assert "From now on at most" in caplog.text
     assert run.state.global_step == 2
 
 
@@ -285,7 +285,9 @@ def test_fewer_rows_are_kept_for_the_passes_that_follow(make, caplog):
     run = make(beta=0.1, max_steps=4)
     card = Card(run, "scoring", 20, model=run.ref_model)
     go(run)
-    assert card.failures == run.retry.count == caplog.text.count("Out of memory in a pass without gradient") < 4
+    assert (
+        card.failures == run.pipeline.retry.count == caplog.text.count("Out of memory in a pass without gradient") < 4
+    )
     assert retries(run) == card.failures
 
 
@@ -307,7 +309,7 @@ def test_with_dropout_the_rest_of_the_run_starts_from_the_same_random_state(make
     Card(rough, "scoring", 20)
     go(smooth)
     go(rough)
-    assert rough.retry.count > 0
+    assert rough.pipeline.retry.count > 0
     assert list(rough._logs["completion"]) == list(smooth._logs["completion"])
     assert "dropout, where there is any, draws other masks" in caplog.text
 
@@ -320,7 +322,7 @@ def test_a_retry_in_one_part_draws_the_same_dropout(make):
     go(smooth)
     card = Card(rough, "backward", 0, times=1)
     shrink = rough.engine
-    inner = rough.retry._update._seams
+    inner = rough.pipeline.retry._update._seams
     object.__setattr__(inner, "shrink", lambda tokens: None)  # the parts stay as they were
     go(rough)
     assert (card.failures, shrink.tokens_per_pass) == (1, 500)
@@ -440,7 +442,7 @@ class TestEndings:
         for each in (make(reward=broken), run):
             with pytest.raises(ZeroDivisionError):
                 go(each)
-        assert run.retry.count == 0
+        assert run.pipeline.retry.count == 0
 
 
 def test_what_counts_as_out_of_memory():

@@ -28,6 +28,6 @@ def test_a_rank_goes_on_alone_in_passes_without_gradient(found):
 def test_an_update_of_several_ranks_ends_and_says_why(found):
     error = found["update"][1]["error"]
     assert re.match("StepTooLargeError: out of memory in the update: .*the ranks add up their gradients", error)
-    assert "its launcher ends the others, or they wait until their collective times out" in error
+    assert "its launcher ends all other ranks, or they wait until their collective times out" in error
     assert found["update"][0]["error"] is not None  # it lost the other one
     assert found["update"][1]["retries"] == 0

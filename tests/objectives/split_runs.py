@@ -73,14 +73,14 @@ class Shared(Hook):
     def __init__(self, shares):
         self.shares = shares
 
-    def draw(self, draw, rows):
-        output, first = draw(rows), self.host.accelerator.process_index * len(rows)
-        here = [self.shares[(first + row) % len(self.shares)] for row in range(len(rows))]
-        output["share"] = torch.tensor(here, device=DEVICE)
-        return output
+    def sampled(self, batch):
+        rows = len(batch.completions)
+        first = self.host.accelerator.process_index * rows
+        here = [self.shares[(first + row) % len(self.shares)] for row in range(rows)]
+        return batch.adding(share=torch.tensor(here, device=DEVICE))
 
-    def batch(self, output):
-        self.tokens = float(output["num_items_in_batch"])
+    def batch(self, batch):
+        self.tokens = float(batch.output["num_items_in_batch"])
 
 
 class Keep(TrainerCallback):
@@ -120,13 +120,13 @@ def stopped(model, folder):
     prompts = Dataset.from_dict({"prompt": ["1+1=", "what is 30?"]})
     trainer = GRPOPlusTrainer(model, reward, config, prompts, rollout_func=rollout)
     skipped = []
-    inner = trainer.inner.skips
+    inner = trainer.pipeline.inner.skips
 
     def skips(step):
         skipped.append(inner(step))
         return skipped[-1]
 
-    trainer.inner.skips = skips
+    trainer.pipeline.inner.skips = skips
     trainer.train()
     result = {"skipped": skipped, "rate": trainer.lr_scheduler.get_last_lr()[0]}
     result |= {"weights": [float(weight.double().sum()) for weight in trainer.model.parameters()]}

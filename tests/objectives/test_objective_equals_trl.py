@@ -12,7 +12,7 @@ from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.objectives import build_objective
-from grpo_plus.training.loss import ObjectiveLoss
+from grpo_plus.training.update.loss import ObjectiveLoss
 from tests.device import DEVICE
 from tests.objectives.runs import RUN
 
@@ -72,10 +72,9 @@ class Pair:
         return trainer
 
     def plus(self, name, beta, **kwargs):
-        update = ObjectiveLoss(build_objective(name, kwargs, beta=beta), self.ours.inner)
+        update = ObjectiveLoss(build_objective(name, kwargs, beta=beta), self.ours.pipeline.inner)
         update.after_loading(self.ours)
-        self.ours.hooks[self.ours.hooks.index(self.ours.update)] = update
-        self.ours.update = update
+        self.ours.pipeline.objective = update
         return self.ours
 
 

@@ -8,7 +8,7 @@ import torch
 
 from grpo_plus.objectives import Counts, TokenBatch, build_objective, objectives, register_objective
 from grpo_plus.objectives.compose import compose_objective
-from grpo_plus.training.minibatch import kl_penalties
+from grpo_plus.training.update.minibatch import kl_penalties
 from grpo_verifiers.errors import ConfigError, PluginError
 from tests.device import DEVICE
 

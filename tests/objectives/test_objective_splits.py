@@ -68,7 +68,7 @@ def test_the_entropy_bonus_is_a_sum_over_rows_by_their_shares(tiny_model, tmp_pa
     def numerator(shares):
         settings = split_runs.COMPOSITIONS["entropy"]
         found, trainer = split_runs.gradients(tiny_model, tmp_path, shares=shares, **settings)
-        return found[0] * trainer.hooks[-1].tokens
+        return found[0] * trainer.pipeline.hooks[-1].tokens
 
     some, others = (2.0, 0.5, 0.0, 1.0, 1.5, 4.0, 0.25, 1.0), (1.0, 0.0, 3.0, 0.5, 0.5, 1.0, 2.0, 0.25)
     both = tuple(one + other for one, other in zip(some, others, strict=True))

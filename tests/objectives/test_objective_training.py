@@ -18,15 +18,15 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus._trl import mark_step
 from grpo_plus.cli import main
 from grpo_plus.recipe.choice import Choice
 from grpo_plus.recipe.iterations import moves_within_batch
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training import reference
-from grpo_plus.training.inner import check_clean_steps
-from grpo_plus.training.state import Frozen
+from grpo_plus.training.resume.state import Frozen
+from grpo_plus.training.update import reference
+from grpo_plus.training.update.inner import check_clean_steps
+from grpo_plus.trl.rollout import mark_optimizer_step
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.rules import broken_rules
 from tests.device import DEVICE, ON_CPU
@@ -184,7 +184,7 @@ def test_schedules_that_accelerate_drives_stay_too():
     rates = []
     for skipped in (False, True, True, False):
         optimizer.step()
-        mark_step(optimizer, skipped=skipped, by="it")
+        mark_optimizer_step(optimizer, skipped=skipped, by="it")
         schedule.step()
         rates.append(schedule.get_last_lr()[0])
     assert rates == [0.5, 0.5, 0.5, 0.25]
@@ -192,7 +192,7 @@ def test_schedules_that_accelerate_drives_stay_too():
 
 def test_an_accelerate_without_the_mark_is_told_by_what_needs_it(build):
     trainer = build(objective={"name": "grpo", "stop_fraction": 0.1}, num_iterations=2, max_steps=1)
-    (inner,) = (hook for hook in trainer.hooks if hook.name == "inner_iterations")
+    (inner,) = (hook for hook in trainer.pipeline.stages if hook.name == "inner_iterations")
     with pytest.raises(RuntimeError, match="this version of accelerate: remove stop_fraction"):
         inner.on_optimizer_step(optimizer=SimpleNamespace(step_was_skipped=None))
 
@@ -408,7 +408,7 @@ def test_a_lora_reference_follows_the_policy_and_survives_a_resume(build, tmp_pa
 
 def test_a_lora_reference_in_pieces_is_gathered_once_after_each_refresh(build, monkeypatch):
     trainer = build(peft_config=LORA, **KL, sync_ref_model=True, ref_model_mixup_alpha=1.0, max_steps=1)
-    (hook,) = [hook for hook in trainer.hooks if isinstance(hook, reference.AdapterReference)]
+    (hook,) = [hook for hook in trainer.pipeline.stages if isinstance(hook, reference.AdapterReference)]
     count = []
     monkeypatch.setattr(reference, "gathered", lambda weight: count.append(1) or weight)
     monkeypatch.setattr(trainer, "is_fsdp_enabled", True)

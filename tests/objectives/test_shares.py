@@ -10,8 +10,8 @@ from grpo_plus.objectives.batch import Metric
 from grpo_plus.objectives.registry import register_objective
 from grpo_plus.objectives.schedule import parse_schedule
 from grpo_plus.testing import check_objective
-from grpo_plus.training.loss import EntropyWindow, KLCoefficient
-from grpo_plus.training.minibatch import add_counts, add_targets, reduce_metrics, window_counts
+from grpo_plus.training.update.loss import EntropyWindow, KLCoefficient
+from grpo_plus.training.update.minibatch import add_counts, add_targets, reduce_metrics, window_counts
 from tests.device import DEVICE
 
 NO_KL = {"grpo_clip", "target"}

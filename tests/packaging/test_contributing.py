@@ -32,12 +32,11 @@ import json
 import torch
 
 from my_hook import BestReward
-from grpo_plus.training.hooks import Hooks
 
 
 def test_a_hook_sees_the_rewards_and_keeps_its_state():
     hook, again = BestReward(), BestReward()
-    Hooks([hook]).scored(None, torch.tensor([[0.5, float("nan")], [1.0, 0.25]]))
+    hook.scored(None, torch.tensor([[0.5, float("nan")], [1.0, 0.25]]))
     again.load_state_dict(json.loads(json.dumps(hook.state_dict())))
     again.load_tensors(hook.tensors())
     assert again.best == 1.0

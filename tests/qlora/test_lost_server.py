@@ -70,14 +70,14 @@ def test_a_server_lost_within_a_step_leaves_the_checkpoint_of_the_step_before(dr
         run(folder, url, whole, save_strategy="steps", save_steps=2, save_total_limit=None).train()
     with serving(Seeded, folder) as url:
         trainer = run(folder, url, lost)
-        own, count = trainer.serving.server._complete, iter(range(100))
+        own, count = trainer.pipeline.vllm_server.server._complete, iter(range(100))
 
         def complete(prompts):
             if next(count) >= draws:
                 raise ServerError("gone")
             return own(prompts)
 
-        trainer.serving.server._complete = complete
+        trainer.pipeline.vllm_server.server._complete = complete
         with pytest.raises(ServerError, match=rf"gone The run is saved up to step 2, in {lost / 'checkpoint-2'}"):
             trainer.train()
     expected, found = content(whole / "checkpoint-2"), content(lost / "checkpoint-2")

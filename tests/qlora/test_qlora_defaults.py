@@ -11,7 +11,7 @@ from trl import ModelConfig, TrlParser, get_peft_config, get_quantization_config
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
 from grpo_plus.qlora.defaults import Device, fill_parser, quantised_defaults
-from grpo_plus.qlora.model import asked_bits
+from grpo_plus.qlora.model import requested_bits
 from grpo_plus.testing import make_tiny_model
 from tests.device import ON_CPU
 from tests.qlora.runs import nf4
@@ -60,7 +60,7 @@ def test_an_8_bit_base_gets_all_but_the_second_quantisation_and_bits_are_read_fr
     assert eight == {name: value for name, value in four.items() if name in eight}
     assert {"use_peft", "learning_rate", "optim", "dtype", "bf16"} <= set(eight)
     asked = [{"load_in_4bit": True}, BitsAndBytesConfig(load_in_8bit=True), {"load_in_4bit": False}, None]
-    assert [asked_bits(one) for one in asked] == [4, 8, None, None]
+    assert [requested_bits(one) for one in asked] == [4, 8, None, None]
 
 
 def test_a_checkpoint_that_is_stored_quantised_gets_them_too(tmp_path):

@@ -76,7 +76,7 @@ def test_what_cannot_be_exported_says_what_can(run, tmp_path, capsys):
         return capsys.readouterr().err
 
     out = tmp_path / "out"
-    for folder, words in (("nothing", "no folder"), ("base", "holds a whole model"), (".", "holds no adapter")):
+    for folder, words in (("nothing", "no folder"), ("base", "holds a full model"), (".", "holds no adapter")):
         assert words in error(run / folder, "--out", out)
     assert "exists and is not an empty folder" in error(run / "out", "--out", run)
     assert "--dtype only matters with --merge" in error(run / "out", "--out", out, "--dtype", "float16")

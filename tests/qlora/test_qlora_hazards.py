@@ -18,8 +18,8 @@ from grpo_plus.qlora.checks import Request, problems
 from grpo_plus.qlora.model import keep_layout, linear_4bit
 from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.guard import Guard
 from grpo_plus.training.hooks import Setup
+from grpo_plus.training.update.quantised import QuantisedGuard
 from grpo_verifiers.errors import ConfigError
 from tests.qlora.runs import ROWS, RUN, base_bytes, digits, lora, nf4
 
@@ -134,7 +134,7 @@ class TestPrecision:
         run = trainer(folder, config(tmp_path))
         before = kept(run.model)
         buffers = {n: b.detach().clone() for n, b in run.model.named_buffers()}
-        with run.guard.sampling():
+        with run.pipeline.quantised.sampling():
             torch.nn.Module.to(run.model, torch.bfloat16)
             assert dtypes(run.model) == {torch.bfloat16}
         assert_kept(run.model, before)
@@ -313,7 +313,7 @@ def test_a_low_rate_is_warned_of(folder, tmp_path, caplog, rate, warned):
 def guard(capacity, model, args, quantisation):
     """The guard's checks before anything loads, on a card of this size."""
     further = {"quantization_config": quantisation, "peft_config": lora()}
-    Guard(capacity).before_loading(Setup(model, None, args, None, None, further))
+    QuantisedGuard(capacity).before_loading(Setup(model, None, args, None, None, further))
 
 
 def test_a_run_that_will_not_fit_is_warned_of_before_it_loads(folder, tmp_path, caplog):
@@ -349,8 +349,8 @@ def test_scales_that_are_not_quantised_count_in_the_warning(folder, tmp_path):
 def test_a_16_bit_base_is_left_alone(folder, tmp_path):
     model = AutoModelForCausalLM.from_pretrained(folder)
     run = trainer(get_peft_model(model, lora(lora_dropout=0.1)), config(tmp_path, learning_rate=1e-6))
-    assert run.guard.active is False
-    with run.guard.sampling():
+    assert run.pipeline.quantised.active is False
+    with run.pipeline.quantised.sampling():
         assert run.model.training
 
 
@@ -379,7 +379,7 @@ class TestRules:
             assert "drop load_in_4bit" in text or "use_peft: true" in text
 
     def test_what_works_is_let_through(self):
-        assert problems(Request("m", 4, stored_as="bitsandbytes", asked=True, zero_stage=2)) == []
+        assert problems(Request("m", 4, stored_as="bitsandbytes", requested=True, zero_stage=2)) == []
         everything = Request("m", None, zero_stage=3, sharded=True, targets=["lm_head"], adapters=False)
         assert problems(everything) == []
         assert problems(Request("m", None, stored_as="mxfp4")) == []

@@ -18,7 +18,7 @@ from grpo_plus.memory.estimate import GIB, Settings, cache, estimate, weights
 from grpo_plus.memory.fit import SHORTEST, DoesNotFitError, fit
 from grpo_plus.memory.shape import ModelShape, shape_of
 from grpo_plus.qlora.model import linear_4bit
-from grpo_plus.sampling.rollout import rows_within
+from grpo_plus.sampling.rollout import rows_that_fit
 from grpo_plus.testing import make_tiny_model
 from tests.memory.live import Live
 from tests.qlora.runs import lora, nf4
@@ -126,7 +126,7 @@ def test_a_model_whose_layers_differ_is_planned_by_its_largest():
     model = AutoModelForCausalLM.from_config(config)
     shape = shape_of(config)
     assert (shape.heads, shape.kv_heads, shape.head_dim, shape.windows) == (4, 2, 16, (14, None))
-    assert rows_within(model, 100, 2 * 2 * 2 * 16 * 4 * 100 * 3.9) == 3
+    assert rows_that_fit(model, 100, 2 * 2 * 2 * 16 * 4 * 100 * 3.9) == 3
     adapted = get_peft_model(model, lora(r=8))
     assert shape.lora_weights(8) == sum(one.numel() for one in adapted.parameters() if one.requires_grad)
 

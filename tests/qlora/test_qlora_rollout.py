@@ -17,10 +17,10 @@ from transformers.modeling_outputs import CausalLMOutput
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.settings import RolloutOptions
 from grpo_plus.sampling import decode as decoding
-from grpo_plus.sampling.rollout import Rollout, refusal, rows_within
+from grpo_plus.sampling.rollout import Rollout, refusal, rows_that_fit
 from grpo_plus.sampling.sampler import Sampling, pick, read_sampling
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.rollouts import Rollouts
+from grpo_plus.training.rollout.lean import LeanRollouts
 from tests.device import DEVICE
 from tests.qlora.runs import assert_same_distribution, lora
 
@@ -274,7 +274,7 @@ class TestFallback:
 
     def test_further_inputs(self, caplog):
         text = self.said(MODELS["llama"], caplog, output_scores=True, return_dict_in_generate=True)
-        assert "generate was given" in text
+        assert "generate was called with" in text
 
     def test_a_generate_that_was_replaced_or_overridden(self, caplog):
         model, _ = make_tiny_model(architecture="llama")
@@ -313,7 +313,7 @@ class TestFallback:
         there = SimpleNamespace(is_main_process=True, state=SimpleNamespace(deepspeed_plugin=plugin))
         facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True, "rollout_func": None, "tools": []}
         args = SimpleNamespace(ds3_gather_for_generation=False)
-        drawn = Rollouts(Recipe(rollout=RolloutOptions("auto"), rollout_is_set=asked), retry=None)
+        drawn = LeanRollouts(Recipe(rollout=RolloutOptions("auto"), rollout_is_set=asked), retry=None)
         drawn.after_loading(SimpleNamespace(accelerator=there, args=args, **facts))
         assert drawn.most_rows is None
         assert ("rollout is 'auto', but the parameters are sharded" in caplog.text) is asked
@@ -367,4 +367,4 @@ def test_weights_are_cast_once_a_drawing_and_not_once_a_token():
 
 def test_rows_that_memory_allows():
     model = MODELS["llama"]  # 2 layers, 2 heads of 8, float32: 256 bytes a token
-    assert (rows_within(model, 100, 256 * 100 * 3.9), rows_within(model, 100, 10)) == (3, 1)
+    assert (rows_that_fit(model, 100, 256 * 100 * 3.9), rows_that_fit(model, 100, 10)) == (3, 1)

@@ -236,7 +236,7 @@ class TestRequests:
         assert problem.startswith(f"generation_kwargs has {name} (5), which ")
         assert request_problems({"seed": 1, "max_tokens": 8, "structured_outputs": {"regex": "a"}}, None) == []
         (problem,) = request_problems({"structured_outputs": 1}, "b")
-        assert "would go before vllm_structured_outputs_regex ('b')" in problem
+        assert "would override vllm_structured_outputs_regex ('b')" in problem
 
     def test_no_field_of_the_request_is_left_out_of_that_list(self):
         class Asked(Client):
@@ -364,7 +364,10 @@ class TestHostileServers:
 
         wanted = {"n": 2, "max_tokens": 1000, "prompt": [1] * 24}
         assert vllm_http.largest_answer(wanted) == (4 << 20) + 512 * 2 * 1024
-        with self.answering(200, endless) as url, pytest.raises(ServerError, match=r"5 MiB.*more than was asked for"):
+        with (
+            self.answering(200, endless) as url,
+            pytest.raises(ServerError, match=r"5 MiB.*more than this request can need"),
+        ):
             Client(url, patience=1).complete(wanted)
         assert len(sent) < 100
 

@@ -7,14 +7,14 @@ import pytest
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import UserError
 from grpo_plus.cli.explain import run as explain
-from grpo_plus.sampling.vllm_sync import WAYS, Means, choose, sync_problems
+from grpo_plus.sampling.vllm_sync import WAYS, SyncConditions, choose, sync_problems
 from grpo_plus.testing import make_tiny_model
 from tests.device import FLOAT32
 
 
 def means(words):
     """What there is, in words; a minus before what there is not."""
-    return Means(**{word.removeprefix("-"): not word.startswith("-") for word in words.split()})
+    return SyncConditions(**{word.removeprefix("-"): not word.startswith("-") for word in words.split()})
 
 
 FILES = ["", "accelerator", "vllm"]  # TRL's own path needs vLLM beside the trainer
@@ -36,7 +36,7 @@ def test_a_way_that_cannot_be_gone_is_refused_with_the_way_out():
     for asked, there, words in (
         ("files", "quantised adapters", "loses most of the adapter in the rounding"),
         ("nccl", "quantised adapters accelerator vllm", "loses most of the adapter in the rounding"),
-        ("files", "adapters", "would wear them away"),
+        ("files", "adapters", "round the trained base again"),
         ("adapter", "", "no adapters are trained"),
         ("nccl", "", "training runs on a CPU"),
     ):
@@ -50,7 +50,7 @@ def test_an_adapter_alone_goes_unasked_over_no_base_that_nobody_can_compare_and_
     there = means("adapters as_object")
     (problem,) = sync_problems(None, there)
     assert "handed over as an object" in problem
-    assert "Hand over the name or folder of the model; or, where" in problem
+    assert "Pass the name or folder of the model; or, if" in problem
     assert sync_problems("adapter", there) == []
     assert not there._replace(accelerator=True, vllm=True).doubtful
     group = "accelerator vllm"

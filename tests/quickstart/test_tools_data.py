@@ -54,12 +54,12 @@ def test_calls_are_read_back_as_they_are_written(tmp_path, monkeypatch):
     """By transformers, from the model's own template: what TRL's loop does with a sampled turn."""
     from transformers import AutoTokenizer
 
-    from grpo_plus import _trl
+    from grpo_plus.trl.tools import parse_message, tool_tokenizer
 
     monkeypatch.setattr(tools, "FOLDER", tmp_path)
     folder = tools.base()
     assert tools.base() == folder
-    tokenizer, template = _trl.calling_tokenizer(AutoTokenizer.from_pretrained(folder))
+    tokenizer, template = tool_tokenizer(AutoTokenizer.from_pretrained(folder))
     assert template is None
     for made in islice(tools.sums(seed=4), 20):
         asked = made.with_the_calculator()[0]
@@ -67,7 +67,7 @@ def test_calls_are_read_back_as_they_are_written(tmp_path, monkeypatch):
         function["arguments"] = json.loads(function["arguments"])
         text = tokenizer.apply_chat_template([{"role": "user", "content": made.question}, asked], tokenize=False)
         turn = text[text.rindex("<tool_call>") :]
-        message = _trl.message_read(tokenizer, tokenizer(turn)["input_ids"], [], [])
+        message = parse_message(tokenizer, tokenizer(turn)["input_ids"], [], [])
         (call,) = message["tool_calls"]
         assert call["function"] == {"name": "calculator", "arguments": {"expression": made.question}}
 

@@ -14,7 +14,7 @@ from grpo_plus.cli._folder import LOCK, claimed
 from grpo_plus.evaluation.store import Store, StoreError
 from grpo_plus.record.files import RunError, append_line, read_lines
 from grpo_plus.report.write import write_report
-from grpo_verifiers.files import MOST_BYTES, open_own, read_text, write_whole
+from grpo_verifiers.files import MOST_BYTES, open_own, read_text, write_atomic
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ class TestNamed:
         write_report(run, device)
         assert device.is_char_device()
         with pytest.raises(OSError, match="not replaced"):
-            write_whole(device, "x")
+            write_atomic(device, "x")
         assert device.is_char_device()
 
     def test_the_names_of_devices_count_as_devices(self, tmp_path):
@@ -121,15 +121,15 @@ class TestNamed:
 class TestWhole:
     def test_a_link_is_replaced_and_its_target_stays(self, tmp_path, victim):
         (tmp_path / "run.json").symlink_to(victim)
-        write_whole(tmp_path / "run.json", "new")
+        write_atomic(tmp_path / "run.json", "new")
         assert (victim.read_text(), (tmp_path / "run.json").read_text()) == ("mine\n", "new")
         assert not (tmp_path / "run.json").is_symlink()
 
     def test_no_name_that_was_used_once_is_used_again(self, tmp_path):
         program = (
-            "import sys, pathlib; from grpo_verifiers.files import write_whole\n"
+            "import sys, pathlib; from grpo_verifiers.files import write_atomic\n"
             "sys.addaudithook(lambda e, a: e == 'open' and '.tmp' in str(a[0]) and print(a[0]))\n"
-            "for _ in range(50): write_whole(pathlib.Path(sys.argv[1]) / 'x', 'y')"
+            "for _ in range(50): write_atomic(pathlib.Path(sys.argv[1]) / 'x', 'y')"
         )
         done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
         names = done.stdout.split()
@@ -139,13 +139,13 @@ class TestWhole:
     def test_a_draft_that_fails_leaves_nothing(self, tmp_path):
         (tmp_path / "taken" / "by").mkdir(parents=True)
         with pytest.raises(OSError, match="taken"):
-            write_whole(tmp_path / "taken", "text")
+            write_atomic(tmp_path / "taken", "text")
         assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
     def test_its_rights_follow_the_umask_and_its_name_may_be_as_long_as_names_get(self, tmp_path):
         old = os.umask(0o027)
         try:
-            write_whole(tmp_path / ("n" * 255), b"\x00\xff")
+            write_atomic(tmp_path / ("n" * 255), b"\x00\xff")
         finally:
             os.umask(old)
         assert (tmp_path / ("n" * 255)).read_bytes() == b"\x00\xff"

@@ -8,9 +8,9 @@ import torch
 
 from grpo_plus.record import open_run
 from grpo_plus.record.files import FOLDER, PROMPTS
-from grpo_plus.record.prompts import DrawnPrompts
 from grpo_plus.selection.history import digest_of
-from grpo_plus.training.hooks import Completions
+from grpo_plus.training.hooks import Completions, ScoredBatch
+from grpo_plus.training.observers.prompt_stats import PromptStats
 
 DRAWS = {"max_steps": 4, "num_generations": 4, "max_completion_length": 6, "rollout": "stock"}
 CHOICES = {"uniform": {"selection": "uniform"}, "both": {"selection": "contrast", "dead_groups": "resample"}}
@@ -26,16 +26,15 @@ def test_only_changes_of_sampled_prompts_are_written_with_each_text_once():
     sample = {keys["a"]: (0.0, None), keys["b"]: (0.0, None)}
     counts = {"unseen": 5, "impossible": 0, "died_out": 0, "between": 0, "graded": False}
     written = []
-    recorder = SimpleNamespace(sampled=True, unharmed=nullcontext, keep=lambda _, line: written.append(line))
-    log = DrawnPrompts(recorder, lambda: {**counts, "sample": [[key, *seen] for key, seen in sample.items()]})
+    recorder = SimpleNamespace(unharmed=nullcontext, keep=lambda _, line: written.append(line))
+    log = PromptStats(recorder, lambda: {**counts, "sample": [[key, *seen] for key, seen in sample.items()]})
     log.host = SimpleNamespace(model=SimpleNamespace(training=True), state=SimpleNamespace(global_step=7))
     log.training()
 
     def draw(names, *, sampled=True, **rates):
         sample.update({keys[name]: (sample[keys[name]][0] + 1, rate) for name, rate in rates.items()})
-        log.scored(Completions([{"prompt": name} for name in names], [], [], []), torch.zeros(len(names)))
-        recorder.sampled = sampled
-        log.batch({})
+        completions = Completions([{"prompt": name} for name in names], [], [], [])
+        log.record(ScoredBatch(completions, torch.zeros(len(names), 1)), sampled=sampled)
         return written[-1] if written else None
 
     assert draw("ac", sampled=False, a=1.0) is None

@@ -53,7 +53,9 @@ def test_every_simple_type_is_explained():
 
 
 def test_the_document_names_the_version_and_the_limits_of_the_code():
-    from grpo_plus.record import files, pace, prompts, recorder, sample
+    from grpo_plus.record import files, pace, sample
+    from grpo_plus.training.observers import prompt_stats as prompts
+    from grpo_plus.training.observers import recorder
 
     names = files.RUN, files.METRICS, files.GROUPS, files.PROMPTS, files.SWEEP, f"{files.PREVIOUS}/"
     for words in (

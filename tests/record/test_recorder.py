@@ -119,7 +119,7 @@ def test_a_drop_in_run_records_only_when_asked_to(build, tmp_path, settings, rec
     trainer = build(max_steps=1, **settings)
     trainer.train()
     assert (tmp_path / "out" / FOLDER).exists() == records
-    assert (trainer.recorder is not None) == records
+    assert (trainer.pipeline.recorder is not None) == records
     if records:
         run = open_run(tmp_path / "out")
         assert run.info["parts"]["advantage"] == {"name": "zscore", "keywords": {}, "formula": "", "host": True}
@@ -216,16 +216,14 @@ def test_a_batch_that_cannot_be_recorded_is_left_out_and_training_goes_on(build,
             raise RuntimeError("no text")
 
     class OddAtFirst(Hook):
-        def draw(self, draw, rows):
-            output, advantages = draw(rows), trainer._advantages
-            if trainer.state.global_step == 0:
-                drawn = advantages.drawn
-                odd = dataclasses.replace(drawn.completions, prompts=[Odd([1])] * len(drawn.completions))
-                advantages.drawn = dataclasses.replace(drawn, completions=odd)
-            return output
+        def sampled(self, batch):
+            if trainer.state.global_step:
+                return batch
+            odd = dataclasses.replace(batch.completions, prompts=[Odd([1])] * len(batch.completions))
+            return dataclasses.replace(batch, completions=odd)
 
     trainer = build(advantage="sign")
-    trainer.hooks.append(OddAtFirst())
+    trainer.pipeline.hooks.append(OddAtFirst())
     trainer.train()
     run = open_run(tmp_path / "out")
     assert (run.status, {group["step"] for group in run.groups()}, run.quantiles()[0]) == ("done", {2}, [2])
@@ -261,7 +259,7 @@ def test_groups_stay_within_their_bytes_and_long_runs_are_sampled_evenly(build, 
     size = (tmp_path / "out" / FOLDER / GROUPS).stat().st_size
     assert 0 < size <= 3000 + max(len(json.dumps(group)) for group in run.groups())
     assert run.series("reward")[0] == [1, 2, 3, 4, 5, 6]
-    monkeypatch.setattr("grpo_plus.record.recorder.BATCHES", 2)
+    monkeypatch.setattr("grpo_plus.training.observers.recorder.BATCHES", 2)
     build(advantage="sign", max_steps=6).train()
     assert sorted({group["step"] for group in open_run(tmp_path / "out").groups()}) == [1, 4]
 

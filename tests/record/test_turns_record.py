@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from grpo_plus.record import recorder, schema
-from grpo_plus.record.card import section
+from grpo_plus.record import schema
 from grpo_plus.record.sample import completion_record
 from grpo_plus.record.turns import ALL_KEPT, CALLS_KEPT, TEXT_KEPT, TURNS_KEPT, turn_rows
-from grpo_plus.training.hooks import Completions
-from grpo_plus.training.token_spans import Decode
+from grpo_plus.sampling.token_spans import Decode
+from grpo_plus.training.hooks import Completions, ScoredBatch
+from grpo_plus.training.observers import recorder
+from grpo_plus.training.observers.card import section
 from grpo_verifiers.turns import Call, Turn
 
 DECODE: Decode = lambda ids: "".join("abcdefghij"[one] for one in ids)  # noqa: E731 - one letter a token
@@ -81,17 +82,18 @@ def test_secrets_do_not_reach_the_record(place):
 
 @pytest.mark.parametrize("tools", [True, False])
 def test_a_rank_sends_turns_and_the_values_of_trained_tokens_of_the_rows_that_are_kept(tools, monkeypatch):
-    monkeypatch.setattr(recorder._trl, "stop_ids", lambda _: {0})
-    verification = SimpleNamespace(at_work=lambda **_: [])
+    monkeypatch.setattr(recorder, "stop_token_ids", lambda _: {0})
+    pipeline = SimpleNamespace(verifiers=SimpleNamespace(at_work=lambda **_: []))
     parts = {"accelerator": SimpleNamespace(process_index=0), "model": SimpleNamespace(training=True)}
-    run = SimpleNamespace(**parts, verification=verification)
+    run = SimpleNamespace(**parts, pipeline=pipeline)
     completions = Completions([{}] * 2, ["p"] * 2, ["t"] * 2, [[1] * 9] * 2)
     if tools:
         completions = replace(completions, turns=[[], TURNS], turn_tokens=[[], SPANS])
     output = {"advantages": torch.ones(2), "completion_mask": torch.ones(2, 9, dtype=torch.long)}
     output |= {"critic_values": torch.arange(20.0).reshape(2, 10), "tool_mask": torch.ones(2, 9, dtype=torch.long)}
     output["tool_mask"][1, 3] = 0
-    [one] = recorder.rank_rows(run, completions, output, groups=[1], size=1)["rows"]
+    batch = ScoredBatch(completions, torch.zeros(2, 1), [(), ()], output=output)
+    [one] = recorder.rank_rows(run, batch, groups=[1], size=1)["rows"]
     assert one["turns"] == (turn_rows(TURNS, SPANS) if tools else None)
     assert (one["values"], one["untrained"]) == ([10.0, 11.0, 12.0, None, 14.0, 15.0, 16.0, 17.0, 18.0], [[3, 4]])
     recorded = completion_record({**one, "values": [value and value / 3 for value in one["values"]]}, [1.0], DECODE)

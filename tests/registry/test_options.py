@@ -104,7 +104,7 @@ def test_annotations_that_cannot_be_evaluated_leave_types_unchecked_and_extra_on
     (Annotated[float, Range(0, finite=True)], [0], [NAN, "x", True], "a number of at least 0"),
     (Annotated[float, Range(finite=True)], [-1, 0], [float("inf"), 10**400], "a finite number"),
     (Annotated[float, Range(0, 1, open_low=True, open_high=True)], [0.5], [0, 1], "a number of more than 0 and less than 1"),
-    (Annotated[float, Range(0, told="a share")], [0, 1], [-1, "x"], "a share"),
+    (Annotated[float, Range(0, text="a share")], [0, 1], [-1, "x"], "a share"),
 ])  # fmt: skip
 def test_a_range_beside_the_type_says_what_is_expected(hint, good, bad, words):
     def fn(*, value: hint): ...

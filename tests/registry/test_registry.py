@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from grpo_verifiers.errors import DuplicateNameError, PluginError, UnknownNameError, VerifierError
-from grpo_verifiers.registry import Entry, Registry, import_reference, load_plugin, source_of
+from grpo_verifiers.registry import Registry, RegistryEntry, import_reference, load_plugin, source_of
 
 
 def circle(x):
@@ -45,7 +45,7 @@ def test_builtins_are_imported_on_first_use_only_and_entries_say_where_names_cam
     registry = make(disc="math:floor")
     registry.register("circle", circle)
     found = registry.entries()
-    assert (found[1], found[0].way) == (Entry("disc", "built-in", "math:floor"), "registered")
+    assert (found[1], found[0].way) == (RegistryEntry("disc", "built-in", "math:floor"), "registered")
     assert found[0].source.endswith(f"test_registry.py:{circle.__code__.co_firstlineno}")
     assert list(registry) == ["circle", "disc"]
 
@@ -201,7 +201,7 @@ def test_an_installed_entry_point_is_found_by_name_and_one_that_does_not_import_
     registry = grouped(disc="math:floor")
     assert registry.get("wide")(0) == "wide"
     assert registry.names() == ["broken", "disc", "wide"]
-    assert Entry("wide", "entry point", "installed_shapes:wide (shapes_dist 1.2)") in registry.entries()
+    assert RegistryEntry("wide", "entry point", "installed_shapes:wide (shapes_dist 1.2)") in registry.entries()
     installed("shapes_dist")
     with pytest.raises(PluginError, match=r"'broken' of the installed package shapes_dist 1\.2") as caught:
         grouped().get("broken")

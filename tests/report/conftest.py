@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, RUN, append_line, dump
-from grpo_verifiers.files import write_whole
+from grpo_verifiers.files import write_atomic
 
 STATUSES = ("correct", "wrong", "unparsable")
 MODEL = {"name": "models/small", "parameters": 812_000, "trainable": 812_000}
@@ -52,7 +52,7 @@ def write_run(
     rng = random.Random(seed)
     place = folder / FOLDER
     place.mkdir(parents=True, exist_ok=True)
-    write_whole(place / RUN, dump(INFO | {"max_steps": steps} | info))
+    write_atomic(place / RUN, dump(INFO | {"max_steps": steps} | info))
     metrics, sampled = [], []
     for step in range(1, steps + 1):
         reward = level + 0.3 + 0.5 * (1 - math.exp(-3 * step / steps)) + rng.gauss(0, 0.03)

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from grpo_plus import _trl
-from grpo_plus.training.resuming.data_position import DataPosition, Geometry, Position, position
+from grpo_plus.training.resume import data_position
+from grpo_plus.training.resume.data_position import DataPosition, Geometry, Position, position
 
 # A generation batch is 4 prompts in 4 micro-batches, an optimizer step 2 of them; a pass has 6 steps.
 NOW = Geometry(1, 3, 2, 4, 3, 1)
@@ -56,8 +56,10 @@ def made(monkeypatch):
             _logs={},
         )
         place.said = []
-        monkeypatch.setattr(_trl, "evaluate_owed", lambda _, checkpoint: place.said.append(("evaluate", checkpoint)))
-        monkeypatch.setattr(_trl, "load_random_state", lambda _, checkpoint: place.said.append(("load", checkpoint)))
+        for name, word in (("run_pending_evaluation", "evaluate"), ("load_random_state", "load")):
+            monkeypatch.setattr(
+                data_position, name, lambda _, checkpoint, word=word: place.said.append((word, checkpoint))
+            )
         with place.training():
             place.sampler = Sampler() if sampler else None
             return place

@@ -9,8 +9,8 @@ from peft import LoraConfig, get_peft_model
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.resuming import run_fingerprint
-from grpo_plus.training.resuming.run_changes import changes, fixed, table
+from grpo_plus.training.resume import run_fingerprint
+from grpo_plus.training.resume.run_changes import changes, fixed, table
 from tests.device import FLOAT32
 
 

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from grpo_plus.reward_model.history import History, packed, replayed, unpacked
-from grpo_plus.reward_model.pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
-from grpo_plus.reward_model.scale import rewards_of, wins, worst_step
+from grpo_plus.heads.reward_history import History, packed, replayed, unpacked
+from grpo_plus.heads.reward_pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
+from grpo_plus.heads.reward_scale import rewards_of, wins, worst_step
 
 
 def generator(seed=0):
@@ -70,7 +70,7 @@ def test_the_store_is_bounded_and_every_pair_is_as_likely_to_be_in_it():
         store, draws = History(10), generator(seed)
         for start in (0, 7, 30):
             store.add([pair(number) for number in range(start, {0: 7, 7: 30, 30: 40}[start])], draws)
-        assert (len(store), store.seen) == (10, 40)
+        assert (len(store), store.offered) == (10, 40)
         for one in store.items:
             counts[one.prompt[0]] += 1
     # 600 draws of chance 1/4 have a standard deviation of 10.6.
@@ -93,7 +93,7 @@ def test_stores_come_back_from_tensors_as_they_were_and_hold_each_text_once():
     assert unpacked({}, Comparison, ["fresh"]) == {"fresh": []}
     labelled = {"fresh": [Labelled((1,), (2, 3), (0, 1), (1, 0))]}
     assert unpacked(packed(labelled), Labelled, labelled) == labelled
-    with pytest.raises(ValueError, match="another kind of head"):
+    with pytest.raises(ValueError, match="a different kind of head"):
         unpacked(packed(labelled), Comparison, labelled)
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from grpo_plus.checkpoints.reward_model import read_kind, write_problem, write_reward_model
 from grpo_plus.cli._gather import resolve_rewards
-from grpo_plus.reward_model.saved import place_problem, read_kind, write_whole
 from tests import started
 
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
 import filelock
-from grpo_plus.reward_model.saved import write_whole
+from grpo_plus.checkpoints.reward_model import write_reward_model
+from grpo_plus.checkpoints.reward_model import write_reward_model
 from grpo_verifiers import files
 
 home, swaps = Path(sys.argv[1]), sys.argv[2] == "swaps"
@@ -32,7 +33,7 @@ def write(word):
 
 for last in range(200):
     folder = home / str(last) / "made"
-    write_whole(folder, write("old"), {})
+    write_reward_model(folder, write("old"), {})
     child = os.fork()
     if child == 0:
         seen = 0
@@ -43,7 +44,7 @@ for last in range(200):
                 if seen > last:
                     os.kill(os.getpid(), signal.SIGKILL)
         sys.addaudithook(hook)
-        write_whole(folder, write("new"), {})
+        write_reward_model(folder, write("new"), {})
         os._exit(0)
     if os.waitpid(child, 0)[1] == 0:
         print(last)
@@ -78,10 +79,10 @@ def test_killed_anywhere_the_old_or_the_new_model_stands_there_whole(tmp_path, c
         folder = tmp_path / str(last) / "made"
         if not folder.exists():
             missing += 1
-            assert place_problem(folder) is None  # which puts it back
+            assert write_problem(folder) is None  # which puts it back
             assert folder.exists()
         found.append(words(folder))
-        write_whole(folder, lambda draft: (draft / "config.json").write_text("later"), {})
+        write_reward_model(folder, lambda draft: (draft / "config.json").write_text("later"), {})
         assert {path.name for path in folder.iterdir()} == {"config.json", "grpo_plus_reward_model.json"}
         assert [path.name for path in folder.parent.iterdir()] == ["made"]
     assert found == sorted(found, reverse=True)
@@ -92,9 +93,9 @@ def test_killed_anywhere_the_old_or_the_new_model_stands_there_whole(tmp_path, c
 def test_every_reader_puts_back_what_a_killed_process_had_moved_away(tmp_path):
     config = json.dumps({"architectures": ["LlamaForSequenceClassification"]})
     folder, aside = tmp_path / "made", tmp_path / ".made.old"
-    write_whole(folder, lambda draft: (draft / "config.json").write_text(config), {"kind": "pairs"})
+    write_reward_model(folder, lambda draft: (draft / "config.json").write_text(config), {"kind": "pairs"})
     looks = [lambda: read_kind(folder), lambda: resolve_rewards(str(folder), [], tmp_path)]
-    for look in (*looks, lambda: place_problem(folder)):
+    for look in (*looks, lambda: write_problem(folder)):
         folder.rename(aside)
         look()
         assert (folder / "config.json").read_text() == config
@@ -109,7 +110,7 @@ def test_of_two_that_write_at_once_the_second_waits_for_the_first(tmp_path):
         assert go_on.wait(60)
         (draft / "model").write_text("first")
 
-    first = threading.Thread(target=write_whole, args=(folder, slowly, {}))
+    first = threading.Thread(target=write_reward_model, args=(folder, slowly, {}))
     first.start()
     assert inside.wait(60)
 
@@ -117,7 +118,7 @@ def test_of_two_that_write_at_once_the_second_waits_for_the_first(tmp_path):
         seen.append((folder / "model").read_text())
         (draft / "model").write_text("second")
 
-    other = threading.Thread(target=write_whole, args=(folder, second, {}))
+    other = threading.Thread(target=write_reward_model, args=(folder, second, {}))
     other.start()
     other.join(0.3)
     assert other.is_alive()
@@ -132,7 +133,7 @@ def test_a_link_keeps_its_place_and_what_it_leads_to_is_replaced(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "made").symlink_to(tmp_path / "disk", target_is_directory=True)
     for word in ("old", "new"):
-        write_whole(tmp_path / "made", lambda draft, w=word: (draft / "model").write_text(w), {})
+        write_reward_model(tmp_path / "made", lambda draft, w=word: (draft / "model").write_text(w), {})
     assert (tmp_path / "made").is_symlink()
     assert (tmp_path / "disk" / "model").read_text() == "new"
     shutil.rmtree(tmp_path / "disk")
@@ -141,14 +142,14 @@ def test_a_link_keeps_its_place_and_what_it_leads_to_is_replaced(tmp_path):
 @pytest.mark.parametrize("swaps", [True, False])
 def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, swaps):
     folder = tmp_path / "made"
-    write_whole(folder, lambda draft: (draft / "model").write_text("old"), {"kind": "pairs"})
+    write_reward_model(folder, lambda draft: (draft / "model").write_text("old"), {"kind": "pairs"})
 
     def fail(draft):
         (draft / "model").write_text("half")
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        write_whole(folder, fail, {})
+        write_reward_model(folder, fail, {})
     assert ((folder / "model").read_text(), names(tmp_path)) == ("old", ["made"])
 
     rename = Path.rename
@@ -163,14 +164,14 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, swaps):
             patched.setattr("grpo_verifiers.files._swapped", lambda *_: False)
             patched.setattr(Path, "rename", stale)
             with pytest.raises(OSError, match="Stale"):
-                write_whole(folder, lambda draft: (draft / "other").write_text("new"), {})
+                write_reward_model(folder, lambda draft: (draft / "other").write_text("new"), {})
         assert ((folder / "model").read_text(), names(tmp_path)) == ("old", ["made"])
-    write_whole(folder, lambda draft: (draft / "other").write_text("new"), {"kind": "pairs"})
+    write_reward_model(folder, lambda draft: (draft / "other").write_text("new"), {"kind": "pairs"})
     assert (names(folder), names(tmp_path)) == (["grpo_plus_reward_model.json", "other"], ["made"])
 
 
 def test_a_folder_with_other_files_is_never_replaced(tmp_path):
     (tmp_path / "thesis.txt").write_text("years")
-    with pytest.raises(FileExistsError, match="holds other files and no reward model of ours"):
-        write_whole(tmp_path, lambda draft: (draft / "model").write_text("new"), {})
+    with pytest.raises(FileExistsError, match="holds other files and no reward model of grpo_plus"):
+        write_reward_model(tmp_path, lambda draft: (draft / "model").write_text("new"), {})
     assert names(tmp_path) == ["thesis.txt"]

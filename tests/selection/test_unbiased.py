@@ -15,7 +15,7 @@ from grpo_plus.advantages import RewardTable, advantages, compute_advantages, ge
 from grpo_plus.objectives import build_objective, objectives
 from grpo_plus.selection.dead_groups.assemble import live_groups
 from grpo_plus.selection.dead_groups.roulette import shares
-from grpo_plus.training import minibatch
+from grpo_plus.training.update import minibatch
 from tests.device import DEVICE
 
 SIZE, AFTER, KEEP = 4, 2, 0.3

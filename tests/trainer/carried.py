@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from grpo_plus import _trl
 from grpo_plus.training.hooks import Hook
+from grpo_plus.trl.rollout import unfinished_batches
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, Path, enum.Enum, torch.dtype, torch.device)
 LIVE = (types.FunctionType, types.MethodType, types.ModuleType, type, torch.nn.Module)
@@ -23,14 +23,14 @@ OURS = ("grpo_plus.", "grpo_verifiers.", "transformers.trainer_callback")
 
 def carried(trainer):
     """Path of every attribute that outlives a step, with its value. What is reached twice stands where it is first."""
-    found, seen = {}, {id(one): one for one in (trainer, trainer.args, *trainer.hooks)}  # held: an id is given anew
+    found, seen = {}, {id(one): one for one in (trainer, trainer.args, *trainer.pipeline.stages)}  # an id is given anew
     own = {
         name: value
         for name, value in vars(trainer).items()
         if name not in {"hooks", "callback_handler", "args", "generated"}
     }
-    _walk(found, "host", own | {"_buffered_inputs": _trl.open_batch(trainer)}, seen)  # one that is used up is gone
-    for hook in trainer.hooks:
+    _walk(found, "host", own | {"_buffered_inputs": unfinished_batches(trainer)}, seen)  # one that is used up is gone
+    for hook in trainer.pipeline.stages:
         _walk(found, f"{type(hook).__name__}", vars(hook), seen)
     for callback in trainer.callback_handler.callbacks:
         if id(callback) not in seen:
@@ -88,20 +88,20 @@ UNLIKE = {
     r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
     r"Recorder\._budget\._taken_back|Recorder\._status\.resumed_from": "says that the run was resumed",
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|_cursor\._order|verifier(\._place)?$": "caches, made anew",
-    r"_policy\._warned|Rollouts\.rollout\.(_said|stock)": "said once by each process", r"host\.saving\.": "of a checkpoint under way",
-    r"Advantages\.(drawn|table).*|Rollouts\._lists|\.verdicts|Supports\._turns|Recorder\.sampled": "of a generation batch, until the next",
-    r"DrawnPrompts\._(drew|texts|missing|written)": "of lines in the record, which are compared",
-    r"Verification\._rows_checked": "looked at anew",
+    r"_policy\._warned|LeanRollouts\.rollout\.(_said|stock)": "said once by each process", r"host\.saving\.": "of a checkpoint under way",
+    r"LeanRollouts\._lists|\.verdicts|AllowedTokenScoring\._(turns|sampler|served)": "of a generation batch, until the next",
+    r"PromptStats\._(texts|missing|written)": "of lines in the record, which are compared",
+    r"Verifiers\._rows_checked": "looked at anew",
     r"Retry\._update\._window": "of an accumulation window that is over",
     r"^host\._logs": "of a table that is written only with log_completions",
-    r"Selecting\._data": "of the checkpoint that it was resumed from", r"DataPosition\._saved": "of the checkpoint that it was resumed from",
+    r"PromptSampler\._data": "of the checkpoint that it was resumed from", r"DataPosition\._saved": "of the checkpoint that it was resumed from",
     r"DataPosition\._measured": "figures of the last step: what the record says of them is compared",
     r"_total_loss": "the host's mean at the end is over the steps of this process",
     r"InnerIterations\._skipped": "set by every micro-batch", r"GenerationBatch\._warned": "of the last checkpoint, for people",
-    r"Diagnosing\._logged\.series\.(step_time|time/|rollout/row_steps)": "of each process: a checkpoint has those of the first",
+    r"RunDiagnosis\._logged\.series\.(step_time|time/|rollout/row_steps)": "of each process: a checkpoint has those of the first",
     r"host\.state\.stateful_callbacks": "a copy of what was saved last",
     r"host\.state\.log_history\.\d+\.(step_time|time/)": "times: a checkpoint has those of the first process",
-    r"host\._initial_|Serving\._began": "where this process began",
+    r"host\._initial_|ServerRollout\._began": "where this process began",
 }  # fmt: skip
 """Attributes that need not be those of the uninterrupted run, and why."""
 

@@ -88,6 +88,13 @@ def capture(trainer):
     return kept
 
 
+def keep_tables(trainer):
+    """Keeps the table of rewards of each generation batch."""
+    tables, make = [], trainer.pipeline.advantages.table
+    trainer.pipeline.advantages.table = lambda *given: (tables.append(make(*given)), tables[-1])[1]
+    return tables
+
+
 @pytest.fixture
 def trained(build):
     """A trainer that has trained, with what it made of each generation batch: `trained(advantage="raw").generated`."""

@@ -15,7 +15,7 @@ from trl import GRPOTrainer
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.recipe.forms import named
 from grpo_plus.training.hooks import Hook
-from tests.trainer.conftest import SETTINGS, capture, tool_tokens, weights
+from tests.trainer.conftest import SETTINGS, capture, keep_tables, tool_tokens, weights
 from tests.trainer.tools_of_tests import called
 
 rank = int(os.environ.get("RANK", "0"))
@@ -46,7 +46,7 @@ def drawn(trainer, prompts, texts, ended, **more):
 
 
 def by_row(prompts, trainer):
-    text, rows = lines if trainer.verification.labels else letters_and_digits, places(prompts)
+    text, rows = lines if trainer.pipeline.verifiers.labels else letters_and_digits, places(prompts)
     return drawn(trainer, prompts, map(text, rows), [row % 2 for row in rows], row=list(rows))
 
 
@@ -132,12 +132,12 @@ class Watch(Hook):
     def __init__(self):
         self.batches, self.each = [], [[]]
 
-    def draw(self, draw, rows):
-        self.each[-1:] = [[*self.each[-1], len(rows)]]
-        return draw(rows)
+    def sampled(self, batch):
+        self.each[-1:] = [[*self.each[-1], len(batch.completions)]]
+        return batch
 
-    def batch(self, output):
-        scored, shown = self.host._advantages.drawn, {}
+    def batch(self, scored):
+        output, shown = scored.output, {}
         for name in ("prompt", "completion", "tool"):
             ids = output["completion_ids" if name == "tool" else f"{name}_ids"]
             mask = output["completion_mask"] * output["tool_mask"] if name == "tool" else output[f"{name}_mask"]
@@ -148,7 +148,7 @@ class Watch(Hook):
             list(scored.completions.texts),
             [row["prompt"] for row in scored.completions.rows],
         )
-        shown["verdicts"] = [live.status.value for (live,) in self.host.verification.verdicts(len(shown["prompt"]))]
+        shown["verdicts"] = [verdict.status.value for (verdict,) in scored.verdicts]
         whole = {name: gather_object(values) for name, values in shown.items()}
         everywhere = [scored.rewards.nan_to_num(-1).tolist(), scored.lengths.tolist(), scored.truncated.tolist(), None]
         if scored.steps is not None:
@@ -179,7 +179,7 @@ def drawing(folder, model, per_device, **settings):
         "world": trainer.accelerator.num_processes, "each": watch.each[:-1], "batches": watch.batches,
         "moved": (before - weights(trainer)).tolist(), "table": table,
         "logs": [{k: v for k, v in entry.items() if k.startswith(told)} for entry in trainer.state.log_history],
-        "state": trainer.drawing.state_dict(),
+        "state": trainer.pipeline.dead_groups.state_dict(),
     }  # fmt: skip
 
 
@@ -213,10 +213,11 @@ def turns(folder, model, per_device, **settings):
     rows = [{"prompt": [{"role": "user", "content": f"q{n}"}], "goal": 3} for n in range(3)]
     trainer = GRPOPlusTrainer(model, None, config, Dataset.from_list(rows), processing_class=tool_tokens(model))
     kept, told, reward = capture(trainer), [], trainer._calculate_rewards
+    tables = keep_tables(trainer)
 
     def keep_turns(*arguments):
         found = reward(*arguments)
-        for turns, spans, ids in zip(trainer.calling.turns, trainer.calling.turn_tokens, arguments[3], strict=True):
+        for turns, spans, ids in zip(*trainer.pipeline.round.turns, arguments[3], strict=True):
             each = [[*span, turn.reward, turn.state] for turn, span in zip(turns, spans, strict=True)]
             told.append({"turns": each, "length": len(ids)})
         told[0]["rewards"] = found.tolist()  # of all ranks
@@ -230,7 +231,7 @@ def turns(folder, model, per_device, **settings):
     values = values if values.dim() == 2 else values[:, None].expand_as(trained)
     everywhere = gather_object(told)
     rewards = [each.pop("rewards") for each in everywhere if "rewards" in each]
-    steps = trainer._advantages.table.steps
+    steps = tables[0].steps
     return {
         "world": trainer.accelerator.num_processes, "advantages": gather_object(values.double().tolist()),
         "trained": gather_object(trained.tolist()), "told": everywhere, "rewards": rewards[0], "keywords": trainer.estimator[1],

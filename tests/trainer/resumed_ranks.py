@@ -11,10 +11,11 @@ import torch
 from datasets import Dataset, IterableDataset
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus._trl import gather_objects, score_without_gradient
 from grpo_plus.checkpoints import manifest
 from grpo_plus.checkpoints.choice import CheckpointError
 from grpo_plus.training.hooks import Hook
+from grpo_plus.trl.ranks import gather_objects
+from grpo_plus.trl.scoring import score_without_gradient
 from tests.trainer.carried import Look, carried, differences, unlike
 from tests.trainer.conftest import SETTINGS, digits, weights
 
@@ -51,8 +52,8 @@ class Notes(Hook):
     def prompts(self, rows):
         self.drawn.append([self.host.state.global_step, [row["prompt"] for row in rows]])
 
-    def batch(self, output):
-        self.shares.append(output["share"].tolist() if "share" in output else None)
+    def batch(self, batch):
+        self.shares.append(batch.output["share"].tolist() if "share" in batch.output else None)
 
 
 def logged(trainer, step):
@@ -106,7 +107,7 @@ def parts(folder, model):
             plain = {"objective": "grpo", "max_steps": 2 * at, "optim": "adamw_torch"}
             run = made(model, folder / name, hooks=[Look(at)], **{**plain, **settings})
             run.train(resume_from_checkpoint=checkpoint)
-            seen.append(run.hooks[-1].seen)
+            seen.append(run.pipeline.hooks[-1].seen)
             ended.append(carried(run))
         counts = [one.pop("InnerIterations._counts")[-1] for one in seen] if name == "inner iterations" else None
         other = (
@@ -147,8 +148,8 @@ def selecting(folder, model):
         again.train(resume_from_checkpoint=str(folder / way / "checkpoint-5"))
         drawn, rest = ([rows for _, rows in one.drawn] for one in (notes, later))
         found[way] = {
-            "drawn": drawn, "shares": notes.shares, "counts": whole.selecting.history.counts.tolist(),
-            "draws": whole.selecting.history.drawn.tolist(), "summary": whole.selecting.summary(),
+            "drawn": drawn, "shares": notes.shares, "counts": whole.pipeline.prompt_sampler.history.counts.tolist(),
+            "draws": whole.pipeline.prompt_sampler.history.drawn.tolist(), "summary": whole.pipeline.prompt_sampler.summary(),
             "resumed": rest == drawn[len(drawn) - len(rest) :], "weights": torch.equal(weights(again), weights(whole)),
         }  # fmt: skip
     return found
@@ -251,8 +252,8 @@ def saving(folder, model, disk, *case):
 
     settings = {"max_steps": 4, "optim": "adamw_torch", "evaluation": Dataset.from_list(SPOKEN[:2])}
     trainer = made(model, place / "run", data=SPOKEN * 4, hooks=[Act()], **settings, **json.loads(further))
-    said, save = [], trainer.saving.save
-    trainer.saving.save = lambda *given: (save(*given), said.append(str(trainer.saving.failed)))
+    said, save = [], trainer.pipeline.saving.save
+    trainer.pipeline.saving.save = lambda *given: (save(*given), said.append(str(trainer.pipeline.saving.failed)))
     trainer.train()
     files = sorted(str(path.relative_to(place / "run")) for path in (place / "run").glob("checkpoint-*/*"))
     digest = hashlib.sha256(weights(trainer).numpy().tobytes()).hexdigest()
@@ -264,7 +265,9 @@ def replay(folder, model):
     batches, calls = [], []
 
     class Kept(Hook):
-        def batch(self, output):
+        def batch(self, batch):
+            output = batch.output
+
             def rows(values):
                 pairs = zip(values, output["completion_mask"].bool(), strict=True)
                 return gather_objects([row[mask].tolist() for row, mask in pairs])
@@ -305,11 +308,11 @@ def learned(folder, model):
     updated = scorer.tensors()
     for checkpoint in (None, str(folder / "run" / "checkpoint-3")):
         trainer = build("run", every=2, held_out=0.2, replay=0.5, batch_size=2)
-        take = trainer.reward_model.pairs.take
-        trainer.reward_model.pairs.take = lambda take=take: (seen.append(take()), seen[-1])[1]
+        take = trainer.pipeline.reward_model.pairs.take
+        trainer.pipeline.reward_model.pairs.take = lambda take=take: (seen.append(take()), seen[-1])[1]
         trainer.train(resume_from_checkpoint=checkpoint)
         runs.append(trainer)
-    whole, again = (run.reward_model for run in runs)
+    whole, again = (run.pipeline.reward_model for run in runs)
     examples, replayed, _ = seen[1]
     torch.save({"updated": updated, "run": whole.scorer.tensors()}, folder / f"reward_{rank}.pt")
     alike = same(whole.scorer.tensors(), again.scorer.tensors())
@@ -329,7 +332,7 @@ def support(folder, model):
     sizes = {"per_device_train_batch_size": 8, "max_completion_length": 12, "num_iterations": 2}
     trainer, watch = made(model, folder, reward=digits, **settings, **sizes), Watch()
     watch.after_loading(trainer)
-    trainer.hooks.insert(0, watch)
+    watch.watch(trainer)
     trainer.train()
     masks = [output["completion_mask"].bool() for output in watch.batches]
     off = [

@@ -13,17 +13,17 @@ import torch
 
 import grpo_verifiers.errors
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.training import agreement
+from grpo_plus.training.resume import rank_check
 from tests.trainer.conftest import BASE
 
 
 def told(**settings):
     config = GRPOPlusConfig(**BASE, **settings)
-    return agreement._started_with(config, config.recipe)
+    return rank_check._started_with(config, config.recipe)
 
 
 def differing(one, other):
-    return agreement.disagreement([("rank 0", told(**one)), ("rank 1", told(**other))])
+    return rank_check.disagreement([("rank 0", told(**one)), ("rank 1", told(**other))])
 
 
 @pytest.mark.parametrize(("one", "other"), [
@@ -48,8 +48,10 @@ def test_what_decides_the_result_or_the_steps_is_named(one, other, named):
 
 def test_versions_are_compared(monkeypatch):
     ours = told()
-    monkeypatch.setattr(agreement, "version", lambda name: "0.1" if name == "trl" else importlib.metadata.version(name))
-    found = agreement.disagreement([("rank 0", ours), ("rank 1", told())]).splitlines()
+    monkeypatch.setattr(
+        rank_check, "version", lambda name: "0.1" if name == "trl" else importlib.metadata.version(name)
+    )
+    found = rank_check.disagreement([("rank 0", ours), ("rank 1", told())]).splitlines()
     assert found[1:] == [f"  version.trl: '{importlib.metadata.version('trl')}' on rank 0, '0.1' on rank 1"]
 
 
@@ -60,7 +62,7 @@ def test_where_an_environment_lies_and_secrets_are_not_sent_and_the_config_is_le
     secret = "hf_" + "abcdefgh" * 4
     assert secret not in json.dumps(told(model_init_kwargs={"api_key": secret}), default=str)
     config = GRPOPlusConfig(**BASE, model_init_kwargs={"dtype": torch.float32})
-    agreement._started_with(config, config.recipe)
+    rank_check._started_with(config, config.recipe)
     assert config.model_init_kwargs == {"dtype": torch.float32}
 
 
@@ -68,7 +70,7 @@ def test_where_an_environment_lies_and_secrets_are_not_sent_and_the_config_is_le
 def test_machines_are_counted_alike_by_all_ranks(sizes, machines, monkeypatch):
     for name, size in zip(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"), sizes, strict=True):
         monkeypatch.setenv(name, str(size)) if size else monkeypatch.delenv(name, raising=False)
-    assert agreement.machines() == machines
+    assert rank_check.machines() == machines
 
 
 @pytest.mark.nightly
@@ -91,9 +93,9 @@ GRPOPlusTrainer({tiny_model!r}, reward_funcs=lambda completions, **_: [0.0] * le
 
 def test_checkpoints_on_each_machine_are_refused(monkeypatch):
     setup = SimpleNamespace(args=SimpleNamespace(save_on_each_node=True, world_size=16))
-    assert agreement.Agreement(None).problems(setup) == []
+    assert rank_check.RankCheck(None).problems(setup) == []
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert "save_on_each_node: true" in agreement.Agreement(None).problems(setup)[0]
+    assert "save_on_each_node: true" in rank_check.RankCheck(None).problems(setup)[0]
     setup.args.save_on_each_node = False
-    assert agreement.Agreement(None).problems(setup) == []
+    assert rank_check.RankCheck(None).problems(setup) == []

@@ -65,7 +65,7 @@ class Drawn(Hook):
     def prompts(self, rows):
         self.counts[-1] += len(rows)
 
-    def batch(self, output):
+    def batch(self, batch):
         self.counts.append(0)
 
 
@@ -141,7 +141,7 @@ def test_groups_of_two_and_data_smaller_than_a_batch_train_or_are_refused_and_pr
     else:
         train(build, way, num_generations=2)
     trainer = train(build, way, data=asking(*[1, 2, 3] * 4))
-    assert "contrast" not in way or len(trainer.selecting.history) == 3
+    assert "contrast" not in way or len(trainer.pipeline.prompt_sampler.history) == 3
 
 
 def config(**settings):
@@ -202,10 +202,8 @@ class Shared(Hook):
     def __init__(self, *shares):
         self.shares = torch.tensor(shares, device=DEVICE)
 
-    def draw(self, draw, rows):
-        output = draw(rows)
-        output["share"] = self.shares
-        return output
+    def sampled(self, batch):
+        return batch.adding(share=self.shares)
 
 
 QUARTERS = [row / 4 for row in range(8)]

@@ -145,7 +145,7 @@ def seen_turns(trainer):
     kept, inner = [], trainer._calculate_rewards
 
     def keeping(inputs, prompts, completions, *more):
-        kept.append((inputs, trainer.calling.turns, trainer.calling.turn_tokens, completions))
+        kept.append((inputs, *(trainer.pipeline.round.turns or (None, None)), completions))
         return inner(inputs, prompts, completions, *more)
 
     trainer._calculate_rewards = keeping

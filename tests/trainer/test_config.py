@@ -91,7 +91,7 @@ def test_one_wrong_key_of_a_field_is_one_problem():
     )] == [1, 1]  # fmt: skip
 
 
-REPLACED = [(part.who, rule.what) for part in PARTS for rule in part.rules if rule.relation == "replaces"]
+REPLACED = [(part.who, rule.target) for part in PARTS for rule in part.rules if rule.relation == "replaces"]
 
 
 @pytest.mark.parametrize(("part", "name"), REPLACED)

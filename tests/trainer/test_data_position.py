@@ -9,9 +9,9 @@ import pytest
 import torch
 from datasets import Dataset, IterableDataset
 
-from grpo_plus import _trl
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.interrupt import Interruption
+from grpo_plus.training.observers.interrupt import Interruption
+from grpo_plus.trl.checkpoint import save_checkpoint_now
 from tests.trainer.conftest import weights
 
 EVERY_STEP = {
@@ -48,7 +48,7 @@ class Notes(Hook):
         return run()
 
     def on_epoch_begin(self, *_, **__):
-        self.passes.append((self.host.state.global_step, self.host.data_position.current.passes))
+        self.passes.append((self.host.state.global_step, self.host.pipeline.data_position.current.passes))
 
 
 def logs(trainer):
@@ -197,8 +197,8 @@ def test_one_trainer_object_trains_resumes_and_trains_anew(saved, ran):
 
 
 class Pictures(Hook):
-    def batch(self, output):
-        output["picture"] = [object() for _ in output["completion_ids"]]
+    def sampled(self, batch):
+        return batch.adding(picture=[object() for _ in batch.output["completion_ids"]])
 
 
 ANEW = ("TRL's own checkpoint", "weights only", "a batch that cannot be stored", "no skipping")
@@ -281,7 +281,7 @@ def test_an_evaluation_that_was_left_is_done_first(build, ran, tmp_path, step, s
     left, _ = start(build, settings, data=3, hooks=[Leaver(step)])
     with pytest.raises(Leave):
         left.train()
-    _trl.save_checkpoint(left)
+    save_checkpoint_now(left)
     kept = (tmp_path / "out").rename(tmp_path / "kept")
     resumed, again = ran(settings, data=3, resume=str(kept / f"checkpoint-{step}"))
     same(whole, notes, resumed, again, step)

@@ -9,9 +9,9 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad
 
-from grpo_plus import _trl
 from grpo_plus.record import open_run
 from grpo_plus.training.hooks import Hook
+from grpo_plus.trl.vllm import use_vllm_server
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
 from tests.trainer.conftest import weights
@@ -40,16 +40,13 @@ class Watch(Hook):
     def __init__(self):
         self.rounds, self.batches, self.sizes = [], [], []
 
-    def draw(self, draw, rows):
+    def sampled(self, batch):
         self.sizes.append(self.host.num_generations)
-        output = draw(rows)
-        completions = self.host._advantages.drawn.completions
-        self.rounds.append((list(rows), dict(output), list(completions.ids)))
-        return output
+        self.rounds.append((list(batch.completions.rows), dict(batch.output), list(batch.completions.ids)))
+        return batch
 
-    def batch(self, output):
-        drawn = self.host._advantages.drawn
-        self.batches.append((dict(output), drawn))
+    def batch(self, batch):
+        self.batches.append((dict(batch.output), batch))
 
 
 @pytest.fixture
@@ -249,7 +246,7 @@ def test_where_every_group_shows_contrast_no_coin_is_thrown_and_nobody_weighs_mo
     settings = ROULETTE | {"dead_groups": {"name": "roulette", "after": 2, "keep": keep}, "objective": "dr_grpo"}
     trainer, watch, _ = watched(contrast, **settings)
     assert "share" not in watch.batches[0][0]
-    assert (trainer.state.log_history[0]["dead_groups/drawn"], trainer.drawing.state_dict()) == (32, {})
+    assert (trainer.state.log_history[0]["dead_groups/drawn"], trainer.pipeline.dead_groups.state_dict()) == (32, {})
 
 
 def test_completions_that_break_a_tie_after_the_coin_are_weighed_in_full(watched):
@@ -288,8 +285,7 @@ def test_the_table_and_the_record_show_what_is_trained_with_and_metrics_the_runs
     assert [place is not None for place in places] == kept
     first = [place for place in places if place is not None and place.startswith(f"{len(watch.rounds[0][0])}/")]
     assert 0 < len(first) < len(places)
-    verdicts = trainer.verification.verdicts(len(kept))
-    for text, held, (verdict,) in zip(drawn.completions.texts, kept, verdicts, strict=True):
+    for text, held, (verdict,) in zip(drawn.completions.texts, kept, drawn.verdicts, strict=True):
         expected = ("correct" if set(text) & set("aeiou") else "wrong") if held else "not_applicable"
         assert verdict.status.value == expected
     entry = trainer.state.log_history[0]
@@ -311,7 +307,7 @@ def test_the_table_and_the_record_show_what_is_trained_with_and_metrics_the_runs
         members = slice(group["group"] * size, (group["group"] + 1) * size)
         assert [len(one["pieces"]) > 0 for one in group["completions"]] == kept[members]
         told = [one["verdicts"][0]["status"] for one in group["completions"]]
-        assert told == [verdict.status.value for (verdict,) in verdicts[members]]
+        assert told == [verdict.status.value for (verdict,) in drawn.verdicts[members]]
 
 
 class Server:
@@ -336,12 +332,12 @@ class Server:
 @pytest.mark.parametrize("mode", ["token_truncate", "sequence_mask"])
 @both_ways
 def test_completions_of_vllm_keep_the_log_probabilities_they_were_drawn_with(build, settings, mode, monkeypatch):
-    monkeypatch.setattr("grpo_plus.training.drift.FOREIGN", math.inf)  # what the server says is made up
+    monkeypatch.setattr("grpo_plus.training.rollout.vllm_drift.FOREIGN", math.inf)  # what the server says is made up
     watch = Watch()
     more = {"vllm_importance_sampling_mode": mode, "vllm_importance_sampling_clip_max": 9.0, "beta": 0.1}
     objective = {"objective": "grpo"} if settings is ROULETTE else {}
     trainer = build(trainer={"reward_funcs": tied_if_odd, "hooks": [watch]}, **{**settings, **more, **objective})
-    _trl.draw_from(trainer, Server(trainer))
+    use_vllm_server(trainer, Server(trainer))
     trainer.vllm_importance_sampling_correction = True
     trainer.train()
     asked = trainer.vllm_generation.asked

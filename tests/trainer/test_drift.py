@@ -9,8 +9,8 @@ from peft import LoraConfig, get_peft_model
 
 from grpo_plus.engine.dropout import has_dropout
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training import drift as module
-from grpo_plus.training.drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Gap, judged, likely
+from grpo_plus.training.rollout import vllm_drift as module
+from grpo_plus.training.rollout.vllm_drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Gap, judged, likely
 from tests.device import DEVICE
 
 
@@ -86,6 +86,6 @@ def test_dropout_is_found_in_attention_and_in_adapters(where, found):
 def test_a_difference_of_positions_is_not_taken_for_another_model(build, tmp_path, architecture):
     make_tiny_model(tmp_path / architecture, architecture=architecture)
     trainer = build(trainer={"model": str(tmp_path / architecture)})
-    drift = next(hook for hook in trainer.hooks if isinstance(hook, module.Drift))
+    drift = next(hook for hook in trainer.pipeline.stages if isinstance(hook, module.LogpDrift))
     with nullcontext() if architecture == "gpt2" else pytest.raises(module.DriftError, match="another model"):
         drift._judge(Gap(total=2 * FOREIGN, tokens=1, token=5))

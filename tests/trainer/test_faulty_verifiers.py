@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from grpo_plus.advantages import RewardTable, compute_advantages
-from grpo_plus.training.step_source import PATIENCE
+from grpo_plus.training.scoring.step_source import PATIENCE
 from grpo_verifiers import Status, Step, Verdict, Verifier, get_verifier, verifier, weighted
 from grpo_verifiers.base import Pending
 from grpo_verifiers.errors import VerifierFailedError

@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset, IterableDataset
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.training.verification import Verification, evenly, nearly_read
+from grpo_plus.training.scoring.verifiers import Verifiers, evenly, nearly_read
 from grpo_verifiers.errors import ConfigError
 from tests.device import FLOAT32
 
@@ -26,18 +26,18 @@ def rows(**columns):
 
 
 def test_golds_that_are_no_use_are_counted_listed_and_their_treatment_said(config, capsys):
-    Verification.of(config(verifiers=["math"]).recipe).report_golds(rows())
+    Verifiers.of(config(verifiers=["math"]).recipe).report_golds(rows())
     said = capsys.readouterr().out
     assert all(words in said for words in ("verifier 'math'", "3 of 5 gold answers accept themselves", "row 1: ''"))
     assert all(words in said for words in ("left out", "row 3: '}{'"))
 
 
 def test_good_golds_rows_of_others_streams_and_other_ranks_are_silent(config, capsys, monkeypatch):
-    verification = Verification.of(config(verifiers=["math"]).recipe)
+    verification = Verifiers.of(config(verifiers=["math"]).recipe)
     verification.report_golds(Dataset.from_dict({"prompt": ["p"], "answer": ["42"]}))
     verification.report_golds(IterableDataset.from_generator(lambda: iter([{"prompt": "p", "answer": ""}])))
     chosen = config(verifiers=["math", "exact"], verifier_column="kind")
-    Verification.of(chosen.recipe).report_golds(rows(kind=["math", "exact", "math", "exact", "math"]))
+    Verifiers.of(chosen.recipe).report_golds(rows(kind=["math", "exact", "math", "exact", "math"]))
     monkeypatch.setenv("RANK", "1")
     verification.report_golds(rows())
     assert capsys.readouterr().out == ""
@@ -53,7 +53,7 @@ def code_rows(*tests):
 
 @pytest.mark.slow
 def test_a_sample_of_tests_is_tried_and_what_is_weak_has_its_place_in_the_dataset(config, capsys):
-    verification = Verification.of(config(verifiers=["code"]).recipe)
+    verification = Verifiers.of(config(verifiers=["code"]).recipe)
     verification.report_golds(code_rows(*[ADD] * 30, *[WEAK] * 10))
     said = capsys.readouterr().out
     assert all(words in said for words in ("12 of 40 rows were looked at", "9 of 12 rows of tests fail"))

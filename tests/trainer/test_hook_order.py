@@ -85,9 +85,9 @@ def result(run, batches):
     """Weights, generation batches, what hooks have learned, logs and the record of a run."""
     found = {("batch", number): batch for number, batch in enumerate(batches)}
     found |= {("weights", name): weight for name, weight in run.model.named_parameters()}
-    found |= {("tensors", hook.name): hook.tensors() for hook in run.hooks}
+    found |= {("tensors", hook.name): hook.tensors() for hook in run.pipeline.stages}
     found |= {("log", number): entry for number, entry in enumerate(run.state.log_history)}
-    if run.recorder is not None:
+    if run.pipeline.recorder is not None:
         record = open_run(run.args.output_dir)
         found |= {("record", entry["kind"], entry["step"]): entry["values"] for entry in record.entries}
         found |= {("group", group["mode"], group["step"], group["group"]): group for group in record.groups()}
@@ -123,7 +123,7 @@ def train(build, request, tmp_path):
 def hooks_of(name):
     unbuilt = GRPOPlusTrainer.__new__(GRPOPlusTrainer)
     unbuilt._add_hooks(recipe_of(GRPOPlusConfig(**{**SETTINGS, "output_dir": "out", **RUNS[name]})), None)
-    return unbuilt.hooks
+    return unbuilt.pipeline.stages
 
 
 def declared(hooks):

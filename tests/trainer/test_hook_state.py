@@ -9,7 +9,7 @@ from grpo_plus import OnFinding
 from grpo_plus.checkpoints import manifest
 from grpo_plus.checkpoints.folder import finish, is_whole
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.state import FILE, StateError
+from grpo_plus.training.resume.state import FILE, StateError
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
 from tests.trainer.conftest import weights
@@ -45,7 +45,7 @@ class Begin(Hook):
 
     def step(self, run):
         if self.beta is None:
-            self.beta, self.entropy_coef = self.host.update.beta(), self.host.entropy_coef
+            self.beta, self.entropy_coef = self.host.pipeline.objective.beta(), self.host.entropy_coef
         return run()
 
 

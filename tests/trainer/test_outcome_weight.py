@@ -12,7 +12,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import Estimator, RewardTable, compute_advantages, get_advantage
 from grpo_plus.recipe.advantage import running_advantage
 from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
-from grpo_plus.record.about import parts
+from grpo_plus.training.observers.about import parts
 from grpo_verifiers.errors import ConfigError
 from tests.trainer.conftest import BASE
 

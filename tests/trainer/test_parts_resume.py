@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, EarlyStoppingCallback
 
 from grpo_plus.record import open_run
 from grpo_plus.record.pace import BYTES, Budget
-from grpo_plus.training import state
-from grpo_plus.training.state import StateError
+from grpo_plus.training.resume import state
+from grpo_plus.training.resume.state import StateError
 from grpo_verifiers import Step, Verdict, all_of, get_verifier, verifier
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.verifying import REGISTRY
@@ -49,7 +49,7 @@ def resumed(build, tmp_path):
             if checkpoint is None:
                 meet(run)
             run.train(resume_from_checkpoint=checkpoint)
-            run.record = record(tmp_path / "out") if run.recorder else {}
+            run.record = record(tmp_path / "out") if run.pipeline.recorder else {}
             runs.append(run)
         return runs
 
@@ -74,7 +74,7 @@ def assert_same(one, other, model="model"):
 
 
 def assert_nothing_lost(whole, again):
-    one, other = (run.hooks[-1].seen for run in (whole, again))
+    one, other = (run.pipeline.hooks[-1].seen for run in (whole, again))
     assert not unlike(one, other)
     assert_same(whole, again)
     assert not [(key, whole.record.get(key), again.record.get(key)) for key in differences(whole.record, again.record)]
@@ -162,14 +162,14 @@ def test_the_reference_of_another_dtype_is_refused(build, trained, tmp_path):
     path.with_name("grpo_plus_manifest.json").unlink()
     again = build(**RUN, **REFRESHED)
     with pytest.raises(StateError, match=r"of torch\.bfloat16, expected \(.*\) of torch\.float32"):
-        state.load(again.hooks, path.parent, rank=0, processes=1)
+        state.load(again.pipeline.stages, path.parent, rank=0, processes=1)
 
 
 TWICE = {"objective": "target", "num_iterations": 2}
 BOUNDS = {
     "the update": ("backward", {}, lambda run: run.engine.tokens_per_pass),
-    "passes without gradient": ("scoring", TWICE, lambda run: run.retry._scoring.most_rows),
-    "completions in flight": ("drawing", {"rollout": "auto"}, lambda run: run.rollouts.most_rows),
+    "passes without gradient": ("scoring", TWICE, lambda run: run.pipeline.retry._scoring.most_rows),
+    "completions in flight": ("drawing", {"rollout": "auto"}, lambda run: run.pipeline.lean.most_rows),
 }
 
 
@@ -191,10 +191,10 @@ def test_a_bound_that_the_config_sets_anew_wins(build, tmp_path):
     Card(first, "drawing", 10, times=1)
     Card(first, "backward", 40, times=1)
     first.train()
-    assert None not in (first.rollouts.most_rows, first.engine.tokens_per_pass)
+    assert None not in (first.pipeline.lean.most_rows, first.engine.tokens_per_pass)
     again = build(**RUN, rollout={"how": "auto", "rows": 7}, engine={"tokens_per_pass": 1000})
-    state.load(again.hooks, tmp_path / "out" / "checkpoint-6", rank=0, processes=1)
-    assert (again.rollouts.most_rows, again.engine.tokens_per_pass) == (7, 1000)
+    state.load(again.pipeline.stages, tmp_path / "out" / "checkpoint-6", rank=0, processes=1)
+    assert (again.pipeline.lean.most_rows, again.engine.tokens_per_pass) == (7, 1000)
 
 
 @pytest.mark.slow
@@ -292,5 +292,5 @@ def test_the_steps_that_are_skipped_are_those_of_the_whole_run(resumed, sums, at
     skipped = [step for kind, step, name in whole.record if (kind, name) == ("train", "inner/skipped")]
     assert skipped == [3, 4, 5, 6]
     assert not any("inner/" in str(name) for kind, _, name in whole.record if kind == "eval")
-    assert whole.inner.passed == again.inner.passed == len(skipped)
+    assert whole.pipeline.inner.passed == again.pipeline.inner.passed == len(skipped)
     assert_nothing_lost(whole, again)

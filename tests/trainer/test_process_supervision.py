@@ -6,8 +6,8 @@ import pytest
 
 from grpo_plus.advantages import RewardTable, compute_advantages
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.step_source import PATIENCE, StepSource, steps_seen
-from grpo_plus.training.verification import LiveVerifier, Verification
+from grpo_plus.training.scoring.step_source import PATIENCE, StepSource, steps_seen
+from grpo_plus.training.scoring.verifiers import LiveVerifier, Verifiers
 from grpo_verifiers import Status, Step, Verdict, all_of, gated, get_verifier, verifier
 from grpo_verifiers.verifying import REGISTRY
 
@@ -118,7 +118,7 @@ def test_stopping_the_verifier_is_no_way_out():
 
     characters = SimpleNamespace(decode=lambda ids, **_: "".join(map(chr, ids)))
     completions = Completions([{}] * 3, [""] * 3, [""] * 3, ids)
-    assert Verification([live]).steps(["math_steps"], completions, characters) == [[(0, 3, 0.0)], [], [(0, 2, 1.0)]]
+    assert Verifiers([live]).steps(["math_steps"], completions, characters) == [[(0, 3, 0.0)], [], [(0, 2, 1.0)]]
 
 
 def test_what_is_known_of_a_composition():

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from trl import GRPOConfig, ModelConfig, TrlParser
 
-from grpo_plus import GRPOPlusConfig, _trl
+from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli._arguments import GROUPS
 from grpo_plus.recipe import host
 from grpo_plus.recipe.ranges import HOST, OURS, judge
+from grpo_plus.trl.fields import RENAMED_FIELDS
 from grpo_verifiers.errors import ConfigError
 from tests.trainer.conftest import BASE
 
@@ -76,7 +77,7 @@ def outside(rule, name):
     if bounds.high < math.inf:
         found += [bounds.high + (1 if whole else 1e-6), 10**12] + ([bounds.high] if bounds.open_high else [])
     found += [math.inf] if bounds.finite else []
-    found += [] if bounds.whole_from is None else [bounds.whole_from + 0.5]
+    found += [] if bounds.integer_from is None else [bounds.integer_from + 0.5]
     return [int(value) if whole and math.isfinite(value) else value for value in found if value not in rule.also]
 
 
@@ -168,4 +169,4 @@ def test_a_value_under_its_old_name_is_seen_by_every_check():
 
 def test_old_names_are_those_that_the_host_calls_deprecated():
     deprecated = {name for name, spec in FIELDS.items() if "deprecated" in str(spec.metadata.get("help", "")).lower()}
-    assert {name for name in deprecated if name.startswith(("use_transformers", "vllm_"))} <= set(_trl.OLD_NAMES)
+    assert {name for name in deprecated if name.startswith(("use_transformers", "vllm_"))} <= set(RENAMED_FIELDS)

@@ -8,19 +8,19 @@ import pytest
 import torch
 from datasets import Dataset
 
-from grpo_plus import GRPOPlusConfig, _trl
+from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import StepScores
 from grpo_plus.objectives import build_objective, objectives
 from grpo_plus.objectives.ratio_use import reads_old_logps
 from grpo_plus.recipe.notes import config_notes
 from grpo_plus.selection.dead_groups.assemble import Source
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.advantages import Scored
-from grpo_plus.training.drawn_rounds import Round, everywhere, rows_of
-from grpo_plus.training.hooks import Completions, Hook
-from grpo_plus.training.replaying import Memory, kept, round_of
-from grpo_plus.training.reward_table import step_scores
-from grpo_plus.training.turn_spans import state_number
+from grpo_plus.training.batch.replay import ReplayBuffer, round_of, store_groups
+from grpo_plus.training.batch.reward_table import step_scores
+from grpo_plus.training.batch.subbatches import SubBatch, gather_scored, rows_of
+from grpo_plus.training.hooks import Completions, Hook, ScoredBatch
+from grpo_plus.training.scoring.turn_spans import state_number
+from grpo_plus.trl.scoring import score_without_gradient
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.turns import Call, Turn
 from grpo_verifiers.verdict import Step, Verdict
@@ -36,10 +36,11 @@ class Kept(Hook):
     def __init__(self):
         self.batches, self.rewards, self.now = [], [], []
 
-    def batch(self, output):
+    def batch(self, batch):
+        output = batch.output
         self.batches.append({k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in output.items()})
-        self.rewards.append(self.host._advantages.drawn.rewards.flatten().tolist())
-        self.now.append(_trl.score_without_gradient(self.host, output))
+        self.rewards.append(batch.rewards.flatten().tolist())
+        self.now.append(score_without_gradient(self.host, output))
 
 
 def contrast(live, began, count):
@@ -178,7 +179,7 @@ def test_verdicts_and_the_table_of_completions_are_those_of_the_rows_that_are_tr
 
 def test_groups_that_no_checkpoint_can_hold_are_left_out_with_a_warning(run, caplog):
     trainer, _ = run(lambda batch, place: True, max_steps=1)
-    memory = trainer.drawing._memory
+    memory = trainer.pipeline.dead_groups._memory
     memory.buffer.held[0].group[0].drawn.completion[0]["thing"] = object()
     state, tensors = memory.packed()
     assert (state, tensors) == ({"batch": 1, "held": {"list": []}}, {})
@@ -256,11 +257,11 @@ def drawn():
     given = [0, 0, 2], [1.0, float("nan"), 0.5], [[0, 1], [1, 3], [0, 2]], [STATE, -1, STATE]
     steps = StepScores(*map(tensor, given))
     rewards, flags = tensor([[1.0], [0.0], [float("nan")], [0.25]]), tensor([True, False, False, True])
-    scored = Scored(completions, rewards, tensor(LENGTHS), flags, steps)
     verdicts = [[Verdict(1.0, detail="x", steps=(Step(0, 1, 1.0), Step(1, 3, None)))], *[[Verdict(0.0)]] * 3]
     table = {"prompt": list("ppqq"), "completion": texts, "images": [], "advantages": [1, -1, 0.5, -0.5]}
     table |= {"rewards": {"r": [1.0, 0.0, None, 0.25]}, "extra": {}}
-    return Round(output, scored, mask.bool(), verdicts, table, {"reward": [0.5]})
+    scored = ScoredBatch(completions, rewards, verdicts, tensor(LENGTHS), flags, steps, output)
+    return SubBatch(scored, mask.bool(), table, {"reward": [0.5]})
 
 
 def assert_alike(found, expected):
@@ -273,9 +274,9 @@ def assert_alike(found, expected):
 
 def test_what_comes_back_from_a_checkpoint_is_what_was_drawn():
     one = drawn()
-    memory, resumed = Memory(age=2, groups=8), Memory(age=2, groups=8)
+    memory, resumed = ReplayBuffer(age=2, groups=8), ReplayBuffer(age=2, groups=8)
     memory.buffer.begin()
-    memory.buffer.put(kept(one, [0, 1], 2, rank=0))
+    memory.buffer.put(store_groups(one, [0, 1], 2, rank=0))
     resumed.load(*memory.packed())
     assert resumed.buffer.batch == 1
     back = resumed.buffer.take(2)  # the newest first: the second group
@@ -300,14 +301,14 @@ def test_what_comes_back_from_a_checkpoint_is_what_was_drawn():
 def test_rows_of_a_round_keep_the_states_of_their_steps_and_older_ones_have_none():
     one = drawn()
     sources = [Source(0, row) for row in (2, 3, 0, 1)]
-    assert everywhere([one], sources, one.scored.completions).steps.states.tolist() == [STATE, STATE, -1]
+    assert gather_scored([one], sources, one.scored.completions).steps.states.tolist() == [STATE, STATE, -1]
     older = step_scores([[(0, 1, 1.0)], [(0, 2, 0.5)]], device=torch.device(DEVICE), dtype=torch.float32)
     assert older.states.tolist() == [-1, -1]
     assert step_scores([[], []], device=torch.device(DEVICE), dtype=torch.float32).states.tolist() == []
 
 
 def test_what_is_kept_holds_no_more_memory_than_its_own():
-    (group,) = kept(drawn(), [0], 2, rank=0)
+    (group,) = store_groups(drawn(), [0], 2, rank=0)
     for row in group:
         values = [value for value in row.drawn.values.values() if isinstance(value, torch.Tensor)]
         for tensor in (*values, row.rewards, row.trainable):

@@ -13,10 +13,10 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
 from grpo_plus.heads.passes import distributed_problems
+from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_plus.recipe.weights import named_weights
-from grpo_plus.reward_model.options import RewardModelOptions
-from grpo_plus.training.reward_making import make
-from grpo_plus.training.reward_model import RewardModelHook
+from grpo_plus.training.scoring.reward_model import RewardModelStage
+from grpo_plus.training.scoring.reward_model_files import make
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE, FLOAT32
 
@@ -119,7 +119,7 @@ def test_runs_in_which_it_cannot_be_trained_are_refused_in_a_config_and_in_a_tra
     enabled = {f"is_{one.lower()}_enabled": one == name for one in ("DeepSpeed", "FSDP")}
     (problem,) = distributed_problems(SimpleNamespace(**enabled), "reward_model")
     assert problem.startswith("reward_model trains weights beside the policy's")
-    with pytest.raises(ConfigError, match="not built for"):
+    with pytest.raises(ConfigError, match="does not work with"):
         make(SimpleNamespace(**enabled), RewardModelOptions(), "model")
     monkeypatch.setenv(f"ACCELERATE_USE_{name.upper()}", "true")
     with pytest.raises(
@@ -137,7 +137,7 @@ def test_explain_shows_it_with_its_defaults(cli, tmp_path):
 
 
 def test_labels_are_the_weighted_sum_of_all_rewards_but_its_own():
-    hook = object.__new__(RewardModelHook)
+    hook = object.__new__(RewardModelStage)
     weights = torch.tensor([2.0, 5.0, 0.0, 1.0])
     hook.host = SimpleNamespace(reward_func_names=["a", "reward_model", "b", "c"], reward_weights=weights)
     nan = float("nan")

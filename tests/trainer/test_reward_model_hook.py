@@ -18,11 +18,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 from transformers.models.granite import GraniteConfig, GraniteForCausalLM
 
-from grpo_plus.reward_model.history import replayed
-from grpo_plus.reward_model.options import RewardModelOptions
-from grpo_plus.reward_model.pairs import Comparison, is_held_out
-from grpo_plus.reward_model.scale import wins
-from grpo_plus.training.reward_model import RewardPairs
+from grpo_plus.heads.reward_history import replayed
+from grpo_plus.heads.reward_pairs import Comparison, is_held_out
+from grpo_plus.heads.reward_scale import wins
+from grpo_plus.recipe.reward_model_options import RewardModelOptions
+from grpo_plus.training.scoring.reward_model import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.verifying import REGISTRY
@@ -74,7 +74,7 @@ def comparisons(count, seed=0):
 
 def stirred(trainer):
     """Random weights where a new model has zeros."""
-    scorer, draws = trainer.reward_model.scorer, torch.Generator().manual_seed(3)
+    scorer, draws = trainer.pipeline.reward_model.scorer, torch.Generator().manual_seed(3)
     with torch.no_grad():
         head = scorer.passes.head.weight
         head.copy_(0.5 * torch.randn(head.shape, generator=draws))
@@ -91,7 +91,7 @@ def scores_of(folder, texts):
 
 
 def saved(trainer):
-    trainer.reward_model.on_train_end()
+    trainer.pipeline.reward_model.on_train_end()
     folder = Path(trainer.args.output_dir) / "reward_model"
     return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=1).eval()
 
@@ -150,10 +150,10 @@ def test_held_out_accuracy_rises_where_rules_give_the_labels_and_is_chance_where
     assert logged[-1]["reward_model/fresh_accuracy"] > 0.9
     assert trainer.state.log_history[0]["reward_model/fresh_accuracy"] == 0.5
     assert logged[0]["reward_model/loss"] > 2 * logged[-1]["reward_model/loss"]
-    prompts = {trainer.processing_class.decode(one.prompt) for one in trainer.reward_model.pairs.held}
+    prompts = {trainer.processing_class.decode(one.prompt) for one in trainer.pipeline.reward_model.pairs.held}
     assert prompts
     assert all(is_held_out(prompt, 0.3) for prompt in prompts)
-    kept = {trainer.processing_class.decode(one.prompt) for one in trainer.reward_model.pairs.history.items}
+    kept = {trainer.processing_class.decode(one.prompt) for one in trainer.pipeline.reward_model.pairs.history.items}
     assert not any(is_held_out(prompt, 0.3) for prompt in kept)
     _, shuffled = run(trained, noise)
     assert len(shuffled) >= 4
@@ -168,7 +168,7 @@ def test_a_quarter_of_each_training_are_pairs_of_earlier_ones(trained, texts):
         assert fresh > 0
         assert again == min(replayed(fresh, 0.25), seen, 40)
         seen += fresh
-    assert len(trainer.reward_model.pairs.history) == 40
+    assert len(trainer.pipeline.reward_model.pairs.history) == 40
     assert sum(entry["reward_model/replayed"] for entry in logged) > 20
 
 
@@ -191,7 +191,7 @@ def test_the_reward_is_the_chance_to_beat_its_group_with_its_weight_in_the_advan
     assert torch.allclose(output["advantages"], torch.tensor(rules) + 2.0 * won, atol=1e-4)
     assert won.std() > 0.05
     assert trainer.reward_func_names == ["share_of_digits", "reward_model"]
-    assert scorer is trainer.reward_model.scorer
+    assert scorer is trainer.pipeline.reward_model.scorer
 
 
 CRITIC = {"beta": 0.1, "advantage": "gae", "critic": {"on": "adapter"}, "sync_ref_model": True}
@@ -206,7 +206,7 @@ def test_with_weight_0_the_policy_is_trained_bit_for_bit_as_without(trained, tmp
     without = trained(trainer=copy.deepcopy(given), output_dir=str(tmp_path / "without"), **settings)
     on = "model" if kind == "model" else "adapter"
     beside = trained(trainer=given, reward_model={"on": on, "every": 1, "weight": 0, "learning_rate": 1e-2}, **settings)
-    assert beside.reward_model.trainings >= 2
+    assert beside.pipeline.reward_model.trainings >= 2
     assert same(weights(without), weights(beside))
     if kind not in KINDS:  # all four adapters keep apart
         assert {"critic", "ref"} <= {piece for name in weights(beside) for piece in name.split(".")}
@@ -221,16 +221,16 @@ def test_with_weight_0_the_policy_is_trained_bit_for_bit_as_without(trained, tmp
 def test_a_training_leaves_weights_gradients_optimizer_and_generators_of_the_policy_alone(trained, kind):
     options = {"on": kind, "every": 100, "held_out": 0.0}
     trainer = trained(trainer=KINDS[kind], reward_model=options, max_steps=2, optim="adamw_torch")
-    assert len(trainer.reward_model.pairs.fresh) > 0
+    assert len(trainer.pipeline.reward_model.pairs.fresh) > 0
     for parameter in trainer.model.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.full_like(parameter, 0.5)
-    before, head = weights(trainer), trainer.reward_model.scorer.passes.head.weight.detach().clone()
+    before, head = weights(trainer), trainer.pipeline.reward_model.scorer.passes.head.weight.detach().clone()
     moments = copy.deepcopy(trainer.optimizer.state_dict()["state"])
     states = torch.get_rng_state(), random.getstate()
     flags = {name: one.requires_grad for name, one in trainer.model.named_parameters()}
-    assert trainer.reward_model.train_now()["reward_model/loss"] > 0
-    assert not torch.equal(head, trainer.reward_model.scorer.passes.head.weight)
+    assert trainer.pipeline.reward_model.train_now()["reward_model/loss"] > 0
+    assert not torch.equal(head, trainer.pipeline.reward_model.scorer.passes.head.weight)
     assert same(before, weights(trainer))
     assert all((one.grad == 0.5).all() for one in trainer.model.parameters() if one.requires_grad)
     assert flags == {name: one.requires_grad for name, one in trainer.model.named_parameters()}
@@ -238,7 +238,7 @@ def test_a_training_leaves_weights_gradients_optimizer_and_generators_of_the_pol
     assert all(torch.equal(moments[place][name], after[place][name]) for place in moments for name in moments[place])
     assert torch.equal(states[0], torch.get_rng_state())
     assert states[1] == random.getstate()
-    assert trainer.reward_model.train_now()["reward_model/pairs"] == 0  # nothing is left to train on
+    assert trainer.pipeline.reward_model.train_now()["reward_model/pairs"] == 0  # nothing is left to train on
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -249,7 +249,7 @@ def test_a_run_that_resumes_is_the_one_that_was_not_interrupted(trained, tmp_pat
         trained(trainer=copy.deepcopy(KINDS[kind]), reward_model=options, **saving, resume=checkpoint)
         for checkpoint in (None, str(tmp_path / "out" / "checkpoint-3"))
     )
-    one, other = whole.reward_model, again.reward_model
+    one, other = whole.pipeline.reward_model, again.pipeline.reward_model
     assert one.trainings == other.trainings >= 2
     assert same(one.scorer.tensors(), other.scorer.tensors())
     assert any("adam" in name for name in one.scorer.tensors())
@@ -276,12 +276,12 @@ def test_what_a_run_leaves_scores_the_same_in_transformers_and_as_a_start(build,
     trainer = trained(trainer=copy.deepcopy(KINDS[kind]), reward_model={"on": kind, "every": 1, "learning_rate": 1e-2})
     texts = rows(5)
     folder = Path(trainer.args.output_dir) / "reward_model"
-    mine = trainer.reward_model.scorer.outcomes(texts)
+    mine = trainer.pipeline.reward_model.scorer.outcomes(texts)
     assert mine.tolist() == pytest.approx(scores_of(folder, texts), abs=1e-4)
     assert mine.std() > 1e-3
     given, further = copy.deepcopy(KINDS[kind]), str(tmp_path / "further")
     further = build(trainer=given, output_dir=further, reward_model={"start": str(folder), "every": 0})
-    assert further.reward_model.scorer.outcomes(texts).tolist() == pytest.approx(mine.tolist(), abs=1e-5)
+    assert further.pipeline.reward_model.scorer.outcomes(texts).tolist() == pytest.approx(mine.tolist(), abs=1e-5)
     further.train()
     assert not any("reward_model/loss" in entry for entry in further.state.log_history)
     if kind == "model":
@@ -315,7 +315,7 @@ def test_a_process_head_learns_the_labels_of_steps_and_rewards_the_worst_one(tra
     logged = [entry for entry in trainer.state.log_history if "reward_model/accuracy" in entry]
     assert logged[-1]["reward_model/accuracy"] > 0.85
     assert logged[-1]["reward_model/loss"] < logged[0]["reward_model/loss"]
-    scorer, tokenizer = trainer.reward_model.scorer, trainer.processing_class
+    scorer, tokenizer = trainer.pipeline.reward_model.scorer, trainer.processing_class
     prompt = tuple(tokenizer("2+2=")["input_ids"])
     good, bad = (tuple(tokenizer(text)["input_ids"]) for text in ("00000000", "0000aaaa"))
     (right, wrong) = scorer.steps([(prompt, good), (prompt, bad)], [(3, 7), (3, 7)])
@@ -331,7 +331,7 @@ def test_labels_of_one_class_and_groups_without_contrast_are_said_once(trained, 
     def ones(completions, **_):
         return [1.0] * len(completions)
 
-    monkeypatch.setattr("grpo_plus.training.reward_model.GOOD", -1.0)
+    monkeypatch.setattr("grpo_plus.training.scoring.reward_model.GOOD", -1.0)
     process_run(trained, tmp_path)
     (said,) = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
     assert "all the same one in 3 trainings in a row" in said
@@ -374,7 +374,7 @@ def test_what_only_the_trainer_knows_is_refused_before_anything_loads(build, sum
     refuses(another, {"on": "model", "model": str(tmp_path / "other")})
     (tmp_path / "out/reward_model").mkdir(parents=True)
     (tmp_path / "out/reward_model/thesis.txt").write_text("years")
-    refuses(r"out/reward_model holds other files and no reward model of ours", {})
+    refuses(r"out/reward_model holds other files and no reward model of grpo_plus", {})
 
 
 @pytest.mark.slow
@@ -391,12 +391,12 @@ def test_a_reward_model_that_cannot_be_written_costs_neither_the_run_nor_the_fil
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))  # weights are written by a library of its own errors
     try:
-        trainer.reward_model.on_train_end()
+        trainer.pipeline.reward_model.on_train_end()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert "no space left on the disk" in caplog.text
     assert [path.name for path in (tmp_path / "out").iterdir() if "reward_model" in path.name] == ["reward_model"]
-    trainer.reward_model.on_train_end()
+    trainer.pipeline.reward_model.on_train_end()
     assert (folder / "adapter_model.safetensors").is_file()
 
 
@@ -423,7 +423,7 @@ def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_bas
     scores, texts = [], rows(5)
     trainer = build(trainer=lora(), reward_model={"lora_r": 4})
     stirred(trainer)
-    trainer.reward_model.on_train_end()
+    trainer.pipeline.reward_model.on_train_end()
     config = tmp_path / "out/reward_model/adapter_config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "lora_alpha": 2.5}))
     for number, rooted in enumerate((False, True, True, False)):
@@ -433,8 +433,8 @@ def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_bas
         further = str(tmp_path / f"out{number + 1}")
         started = {"start": str(start), "every": 0}
         trainer = build(trainer={"peft_config": adapter}, output_dir=further, reward_model=started)
-        scores.append(trainer.reward_model.scorer.outcomes(texts).tolist())
-        trainer.reward_model.on_train_end()
+        scores.append(trainer.pipeline.reward_model.scorer.outcomes(texts).tolist())
+        trainer.pipeline.reward_model.on_train_end()
     for others in scores[1:]:
         assert others == pytest.approx(scores[0], abs=1e-5)
     assert torch.tensor(scores[0]).std() > 1e-2
@@ -445,7 +445,7 @@ def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_bas
 
 
 def test_a_checkpoint_names_tensors_as_it_always_did_and_updates_without_numbers_are_said(build, caplog):
-    made, other = (build(reward_model={"every": 100, "held_out": 0.0}).reward_model for _ in range(2))
+    made, other = (build(reward_model={"every": 100, "held_out": 0.0}).pipeline.reward_model for _ in range(2))
     for parameter in made.scorer.optimizer.parameters.values():
         parameter.grad = torch.ones_like(parameter)
     made.scorer.optimizer.step()
@@ -467,8 +467,8 @@ def test_a_checkpoint_of_models_alone_has_the_reward_models_weights_without_its_
     trainer = trained(trainer={"reward_funcs": [noise]}, reward_model={"every": 1}, **saving)
     kept = load_file(tmp_path / "out" / "checkpoint-2" / "grpo_plus_reward_model.safetensors")
     assert {name.partition("/")[0] for name in kept} == {"head", "trunk"}
-    assert trainer.reward_model.trainings
-    now = trainer.reward_model.scorer.tensors()
+    assert trainer.pipeline.reward_model.trainings
+    now = trainer.pipeline.reward_model.scorer.tensors()
     assert all(torch.equal(tensor, now[name]) for name, tensor in kept.items())
 
 

@@ -16,10 +16,10 @@ from transformers import get_scheduler
 
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook
-from grpo_plus.training.resuming.data_position import Geometry, Position, position
-from grpo_plus.training.resuming.run_changes import own_rates
-from grpo_plus.training.resuming.run_fingerprint import MOST_ROWS, data_of, differences
-from grpo_plus.training.state import StateError
+from grpo_plus.training.resume.data_position import Geometry, Position, position
+from grpo_plus.training.resume.run_changes import own_rates
+from grpo_plus.training.resume.run_fingerprint import MOST_ROWS, data_of, differences
+from grpo_plus.training.resume.state import StateError
 from tests.trainer import resumed_ranks
 from tests.trainer.conftest import weights
 
@@ -109,7 +109,7 @@ def made(build, other_models, *, lora=None, model=None, freeze=False, **settings
 
 
 def part_of(trainer):
-    return {"state": json.loads(json.dumps(trainer.resume_check.state_dict()))}
+    return {"state": json.loads(json.dumps(trainer.pipeline.resume_check.state_dict()))}
 
 
 @pytest.mark.sample(3)
@@ -118,10 +118,10 @@ def test_what_cannot_go_on_is_refused_whatever_is_allowed(build, other_models, n
     before, after, field = FIXED[name]
     part = part_of(made(build, other_models, **before))
     same = made(build, other_models, **before)
-    same.resume_check.compare(part, Path("checkpoint-2"), allow_changes=False)
-    assert same.resume_check.changed == {}
+    same.pipeline.resume_check.compare(part, Path("checkpoint-2"), allow_changes=False)
+    assert same.pipeline.resume_check.changed == {}
     with pytest.raises(StateError, match="cannot change in a run") as caught:
-        made(build, other_models, **after).resume_check.compare(part, Path("checkpoint-2"), allow_changes=True)
+        made(build, other_models, **after).pipeline.resume_check.compare(part, Path("checkpoint-2"), allow_changes=True)
     rows, _, rest = str(caught.value).partition(" cannot change in a run")
     assert any(line.startswith(f"  {field} ") for line in rows.splitlines())
     assert field in rows.splitlines()[-1].split(", ")
@@ -293,9 +293,9 @@ def test_the_state_of_another_part_begins_anew_in_a_run_that_may_differ(build, t
     saved = json.loads((tmp_path / "out" / "checkpoint-2" / "grpo_plus_state.json").read_text())
     beta = saved["parts"]["objective"]["state"]["beta"]
     run = build(**{**kl, "temperature": 0.5, "max_steps": 3})
-    with run.hooks.training():
-        run.resume_check.restore(run.hooks, Path(folder), allow_changes=True)
-        assert run.update.beta() == beta != 0.05  # the same part goes on
+    with run.pipeline.stages.training():
+        run.pipeline.resume_check.restore(run.pipeline.stages, Path(folder), allow_changes=True)
+        assert run.pipeline.objective.beta() == beta != 0.05  # the same part goes on
 
 
 def test_the_state_holds_no_secret(trained, tmp_path):
@@ -317,10 +317,10 @@ GEOMETRIES = [
 def test_another_reference_model_differs_and_the_same_one_elsewhere_does_not(build, other_models, tiny_model, tmp_path):
     part = part_of(build(beta=0.1))
     elsewhere = build(trainer={"model": shutil.copytree(tiny_model, tmp_path / "elsewhere").as_posix()}, beta=0.1)
-    elsewhere.resume_check.compare(part, tmp_path, allow_changes=False)
+    elsewhere.pipeline.resume_check.compare(part, tmp_path, allow_changes=False)
     other = build(trainer={"model": str(other_models / "weights")}, beta=0.1)
-    other.resume_check.compare(part, tmp_path, allow_changes=True)
-    assert list(other.resume_check.changed) == ["model.weights"]
+    other.pipeline.resume_check.compare(part, tmp_path, allow_changes=True)
+    assert list(other.pipeline.resume_check.changed) == ["model.weights"]
 
 
 def drawn_by(geometry, length, first=0):

@@ -46,7 +46,7 @@ def test_training_goes_on_while_the_disk_is_full_and_saves_when_it_is_not(traine
     trainer = trained(trainer={"reward_funcs": [Act(**acts)]}, output_dir=str(out), **SAVING)
     assert trainer.state.global_step == 4
     assert names(out) == ["checkpoint-1", "checkpoint-4"]
-    assert trainer.saving.failed is None
+    assert trainer.pipeline.saving.failed is None
     said = [record.getMessage() for record in caplog.records if record.name == "grpo_plus.saving"]
     assert len(said) == 3
     assert said[0].startswith(f"checkpoint-2 was not written: no space left on the disk of output_dir {out} (")

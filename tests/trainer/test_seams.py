@@ -11,8 +11,19 @@ import pytest
 from packaging.requirements import Requirement
 
 import grpo_plus
-from grpo_plus import _trl
-from grpo_plus._trl import SEAMS, UnsupportedTRLError, check_version, is_supported, is_untested, seam_problems
+from grpo_plus.trl.__main__ import main
+from grpo_plus.trl.versions import (
+    OVERRIDE,
+    SEAMS,
+    TESTED,
+    UnsupportedTRLError,
+    UntestedTRLWarning,
+    check_version,
+    is_supported,
+    is_untested,
+    seam_problems,
+    source_file,
+)
 
 PACKAGE = Path(grpo_plus.__file__).parent
 
@@ -28,7 +39,7 @@ def named(part):
 @pytest.fixture(scope="module")
 def sources():
     """The host's classes, with the methods' bodies cut down to what they assign: thousands of lines fewer to parse."""
-    return {seam.name: outline(_trl.source_file(seam.package, seam.path).read_text(), seam.name) for seam in SEAMS}
+    return {seam.name: outline(source_file(seam.package, seam.path).read_text(), seam.name) for seam in SEAMS}
 
 
 def outline(source, name):
@@ -45,7 +56,7 @@ def outline(source, name):
 @pytest.mark.slow
 def test_the_installed_release_has_every_seam_and_a_class_or_head_of_another_name_is_named(sources):
     assert seam_problems() == []
-    assert _trl.main() == 0
+    assert main() == 0
     assert seam_problems(sources) == []  # as the next tests change them
     assert seam_problems({"GRPOTrainer": "class Trainer: pass"}) == ["the class GRPOTrainer is gone"]
     head = "def add_fused_lm_head(model):\n    other.apply(model)\n"
@@ -109,19 +120,19 @@ def test_the_supported_range_is_the_one_that_pip_is_told_and_what_is_newer_is_to
         assert is_supported(version) is supported, version
         assert not supported or is_untested(version) is untested, version
         assert trl.specifier.contains(version) == supported or "dev" in version, version
-    assert all(is_supported(tested) and not is_untested(tested) for tested in _trl.TESTED)
+    assert all(is_supported(tested) and not is_untested(tested) for tested in TESTED)
 
 
 @pytest.fixture
 def installed(monkeypatch):
     """Makes TRL of a release the installed one, its trainer read from another file."""
-    monkeypatch.delenv(_trl.OVERRIDE, raising=False)
-    path = _trl.source_file
+    monkeypatch.delenv(OVERRIDE, raising=False)
+    path = source_file
 
     def installed(version, other=None):
         monkeypatch.setattr("importlib.metadata.version", lambda name: version)
         stands = lambda package, file: other if other and "grpo" in file else path(package, file)  # noqa: E731
-        monkeypatch.setattr(_trl, "source_file", stands)
+        monkeypatch.setattr("grpo_plus.trl.versions.source_file", stands)
 
     return installed
 
@@ -130,13 +141,13 @@ def test_an_older_release_is_refused_with_what_to_do_and_a_newer_one_let_in(inst
     installed("1.3.0")
     with pytest.raises(UnsupportedTRLError) as caught:
         check_version()
-    for word in ("1.3.0", *_trl.TESTED, _trl.OVERRIDE, "pip install 'trl=="):
+    for word in ("1.3.0", *TESTED, OVERRIDE, "pip install 'trl=="):
         assert word in str(caught.value)
-    monkeypatch.setenv(_trl.OVERRIDE, "1")
+    monkeypatch.setenv(OVERRIDE, "1")
     check_version()
-    monkeypatch.delenv(_trl.OVERRIDE)  # a newer one with every seam is let in with one warning
+    monkeypatch.delenv(OVERRIDE)  # a newer one with every seam is let in with one warning
     installed("1.17.0")
-    with pytest.warns(_trl.UntestedTRLWarning, match=r"TRL 1\.17\.0 is newer than 1\.16\.0") as caught:
+    with pytest.warns(UntestedTRLWarning, match=r"TRL 1\.17\.0 is newer than 1\.16\.0") as caught:
         check_version()
     assert len(caught) == 1
 
@@ -149,9 +160,9 @@ def test_a_newer_release_that_changed_a_seam_is_refused_with_each_change(install
     (tmp_path / "grpo_trainer.py").write_text(changed.replace("def _log_metric(", "def _log(", 1))
     with pytest.raises(UnsupportedTRLError) as caught:
         check_version()
-    for words in ("_compute_loss is gone", "_log_metric is gone", "pip install 'trl==1.16.0'", _trl.OVERRIDE):
+    for words in ("_compute_loss is gone", "_log_metric is gone", "pip install 'trl==1.16.0'", OVERRIDE):
         assert words in str(caught.value)
-    monkeypatch.setenv(_trl.OVERRIDE, "1")
+    monkeypatch.setenv(OVERRIDE, "1")
     check_version()
 
 
@@ -171,11 +182,11 @@ except ImportError as error:
     assert done.stdout.split() == ["UnsupportedTRLError", "False"], done.stderr
 
 
-def test_private_names_of_the_host_are_used_in_two_files_only():
-    """`trainer._metrics` and the like outside `_trl.py` and `trainer.py` would break in a place nobody looks."""
+def test_private_names_of_the_host_are_used_in_one_folder_and_the_trainer_only():
+    """`trainer._metrics` and the like outside `trl/` and `trainer.py` would break in a place nobody looks."""
     private = {name for _, name in (*METHODS, *ATTRIBUTES) if name.startswith("_")}
     for path in PACKAGE.rglob("*.py"):
-        if path.name in ("_trl.py", "trainer.py"):
+        if path.parent.name == "trl" or path.name == "trainer.py":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and node.attr in private:

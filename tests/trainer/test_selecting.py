@@ -33,9 +33,9 @@ class Notes(Hook):
         if self.host.model.training:
             self.drawn.append([row["prompt"] for row in rows])
 
-    def batch(self, output):
+    def batch(self, batch):
         if self.host.model.training:
-            self.shares.append(output.get("share"))
+            self.shares.append(batch.output.get("share"))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_contrast_draws_the_middle_third_most(drawn):
     assert found["c"] > 0.6 * 75, found
     assert found["a"] > 0
     assert found["b"] > 0
-    summary = trainer.selecting.summary()
+    summary = trainer.pipeline.prompt_sampler.summary()
     assert (summary["impossible"], summary["died_out"], summary["between"], summary["unseen"]) == (6, 6, 6, 0)
     assert summary["draws"] == 120
 
@@ -101,8 +101,10 @@ def test_a_resumed_run_draws_what_the_uninterrupted_one_did(drawn, tmp_path, nam
         again, later = drawn(data=thirds(4), **settings, output_dir=str(tmp_path / "again"), resume=str(checkpoint))
         assert later.drawn == notes.drawn[len(notes.drawn) - len(later.drawn) :], step
         assert torch.equal(weights(again), weights(whole)), step
-        assert torch.equal(again.selecting.history.counts, whole.selecting.history.counts), step
-        assert again.selecting.summary() == whole.selecting.summary(), step
+        assert torch.equal(
+            again.pipeline.prompt_sampler.history.counts, whole.pipeline.prompt_sampler.history.counts
+        ), step
+        assert again.pipeline.prompt_sampler.summary() == whole.pipeline.prompt_sampler.summary(), step
 
 
 def test_two_ranks_draw_as_one(ranks):
@@ -129,13 +131,13 @@ def test_two_ranks_draw_as_one(ranks):
 def test_rows_weigh_what_their_prompts_were_drawn_by_and_metrics_say_how_they_stand(select):
     """By hand: the share is (1/N)/π, with the π of the history when the batch was drawn."""
     trainer, notes = select(max_steps=12)
-    used, own = [], trainer.selecting._draw
+    used, own = [], trainer.pipeline.prompt_sampler._draw
 
     def noted(chances, count, *, again):
         used.append(chances)
         return own(chances, count, again=again)
 
-    trainer.selecting._draw = noted
+    trainer.pipeline.prompt_sampler._draw = noted
     trainer.train()
     prompts = trainer.train_dataset["prompt"]
     for batch, shares, chances in zip(notes.drawn, notes.shares, used, strict=False):  # the last are not trained on
@@ -149,7 +151,7 @@ def test_rows_weigh_what_their_prompts_were_drawn_by_and_metrics_say_how_they_st
     first, last = ({name: logged(trainer, f"selection/{name}")[at] for name in names} for at in (0, -1))
     assert first["unseen"] == pytest.approx(1 - len(set(notes.drawn[0])) / 18)
     assert last["unseen"] < first["unseen"]
-    summary = trainer.selecting.summary()
+    summary = trainer.pipeline.prompt_sampler.summary()
     assert last["impossible"] == pytest.approx(summary["impossible"] / 18)
     assert last["effective"] < 1
     assert last["contrast"] > first["contrast"]
@@ -161,23 +163,23 @@ def test_rows_weigh_what_their_prompts_were_drawn_by_and_metrics_say_how_they_st
 def test_fresh_prompts_of_a_weighted_selection_weigh_alike_by_exact_expectation(select, monkeypatch, count):
     """Over every outcome of the draws, each prompt's shares add up to the same, whatever its π: none is favoured."""
     data = thirds(2)
-    selecting = select(data=data, dead_groups="resample")[0].selecting
+    selecting = select(data=data, dead_groups="resample")[0].pipeline.prompt_sampler
     parts = [1, 2, 3, 4, 4, 6]  # twentieths
-    selecting._chances = lambda: torch.tensor(parts, dtype=torch.float64) / 20
+    selecting.probabilities = lambda: torch.tensor(parts, dtype=torch.float64) / 20
     sums = Counter()
     for ticks in itertools.product(range(20), repeat=count):
         monkeypatch.setattr(
             torch, "rand", lambda *_, at=ticks, **__: (torch.tensor(at, dtype=torch.float64) + 0.5) / 20
         )
-        for row in selecting.fresh(count, [data[5]]):
-            sums[row["prompt"]] += selecting._further[selecting._number(row["prompt"])] / 20**count
+        for row in selecting.extra_prompts(count, [data[5]]):
+            sums[row["prompt"]] += selecting._extra[selecting._number(row["prompt"])] / 20**count
     assert list(sums.values()) == pytest.approx([count / 6] * 6, abs=1e-12)
 
 
 def test_groups_that_come_back_are_remembered_once(drawn):
     trainer, _ = drawn(dead_groups="replay", keywords={"weighted": False}, max_steps=12)
     assert max(logged(trainer, "dead_groups/replaced")) > 0
-    assert trainer.selecting.summary()["draws"] == 12 * 3
+    assert trainer.pipeline.prompt_sampler.summary()["draws"] == 12 * 3
 
 
 def test_a_curriculum_gives_no_shares_and_begins_with_the_easy(drawn):
@@ -195,7 +197,7 @@ def test_uniform_draws_as_the_host_does_and_remembers(drawn):
     assert notes.drawn == expected.drawn
     assert torch.equal(weights(trainer), weights(plain))
     assert notes.shares == [None] * 8
-    assert trainer.selecting.summary()["draws"] == 8 * 3
+    assert trainer.pipeline.prompt_sampler.summary()["draws"] == 8 * 3
 
 
 @pytest.mark.slow
@@ -208,9 +210,12 @@ def test_prompts_that_several_rows_hold_are_one(select):
         def prompts(self, rows):
             seen.extend(row["answer"] for row in rows[::4])
 
-    trainer.hooks.append(Answers())
+    trainer.pipeline.hooks.append(Answers())
     trainer.train()
-    assert (len(trainer.selecting.history), trainer.selecting.history.rows.tolist()) == (2, [6, 3])
+    assert (len(trainer.pipeline.prompt_sampler.history), trainer.pipeline.prompt_sampler.history.rows.tolist()) == (
+        2,
+        [6, 3],
+    )
     counts = Counter(prompt for batch in notes.drawn for prompt in batch[::4])
     assert 25 < counts["c0"] < 55, counts  # of 60: two in three
     assert torch.cat(notes.shares).tolist() == pytest.approx([1.0] * 240)
@@ -222,7 +227,7 @@ def test_completions_without_a_score_count_for_nothing(drawn):
         return [None if prompt[0] == "a" else 1.0 for prompt in prompts]
 
     trainer, _ = drawn(reward=unscored, max_steps=12)
-    history = trainer.selecting.history
+    history = trainer.pipeline.prompt_sampler.history
     assert history.counts[:6].tolist() == [0] * 6
     assert history.drawn[:6].sum() > 0
     assert history.died_out().sum() == int(history.seen.sum())
@@ -292,7 +297,9 @@ def test_a_history_of_other_data_begins_anew(resumed, caplog):
     data = Dataset.from_list([*thirds().select(range(6, 18)), {"prompt": "c9", "level": 1.0}])
     trainer, notes = resumed(data=data)
     assert "allow_changes: these begin anew: selection" in caplog.text
-    assert trainer.selecting.history.drawn.sum() == 2 * len(notes.drawn[0]) / 4  # two steps of three groups each
+    assert (
+        trainer.pipeline.prompt_sampler.history.drawn.sum() == 2 * len(notes.drawn[0]) / 4
+    )  # two steps of three groups each
 
 
 def test_a_checkpoint_without_a_history_is_gone_on_from(drawn, tmp_path):
@@ -300,7 +307,7 @@ def test_a_checkpoint_without_a_history_is_gone_on_from(drawn, tmp_path):
     checkpoint, again = (str(tmp_path / name) for name in ("out/checkpoint-4", "again"))
     trainer, notes = drawn(**SAVES, max_steps=8, output_dir=again, resume=checkpoint, allow=True)
     assert len(notes.drawn) == 4
-    assert trainer.selecting.history.drawn.sum() == 4
+    assert trainer.pipeline.prompt_sampler.history.drawn.sum() == 4
 
 
 def test_more_rows_a_batch_go_on_in_the_draws_of_the_pass(saved, resumed):
@@ -311,9 +318,9 @@ def test_more_rows_a_batch_go_on_in_the_draws_of_the_pass(saved, resumed):
 @pytest.mark.sample(1)
 def test_an_evaluation_is_not_remembered_and_the_record_and_the_card_name_the_selection(drawn, tmp_path):
     trainer, _ = drawn(max_steps=2, keywords={"power": 2.0})
-    before = trainer.selecting.history
+    before = trainer.pipeline.prompt_sampler.history
     trainer.evaluate(Dataset.from_list([{"prompt": f"c{number}", "level": 0.0} for number in range(100, 108)]))
-    assert trainer.selecting.history is before
+    assert trainer.pipeline.prompt_sampler.history is before
     info = json.loads((tmp_path / "out" / "grpo_plus" / "run.json").read_text())
     found = info["parts"]["selection"]
     assert (found["name"], found["keywords"], found["host"]) == ("contrast", {"power": 2.0}, False)
@@ -328,10 +335,11 @@ def test_weights_are_kept_for_as_many_steps_as_the_keyword_says(select):
     kept = []
 
     class Keep(Hook):
-        def batch(self, output):
-            kept.append((trainer.selecting._chances().clone(), trainer.selecting._present().clone()))
+        def batch(self, batch):
+            sampler = trainer.pipeline.prompt_sampler
+            kept.append((sampler.probabilities().clone(), sampler._present().clone()))
 
-    trainer.hooks.append(Keep())
+    trainer.pipeline.hooks.append(Keep())
     trainer.train()
     same = [torch.equal(*pair) for pair in itertools.pairwise(chances for chances, _ in kept)]
     assert same == [True, True, False, True, True, False]

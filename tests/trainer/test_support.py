@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -9,13 +10,12 @@ from peft import LoraConfig
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.notes import config_notes
+from grpo_plus.sampling.allowed_tokens import AllowedTokens, from_ids
 from grpo_plus.sampling.sampler import Sampling, processors
-from grpo_plus.sampling.support import Support, listed
-from grpo_plus.sampling.vllm_support import LEAST, MOST, asked_about, from_json, kept_ids
+from grpo_plus.sampling.vllm_support import LEAST, MOST, allowed_ids, from_json, logprobs_count
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.hooks import Hook
-from grpo_plus.training.resuming.data_position import packed, unpacked
-from grpo_plus.training.reward_table import CRITIC_FEATURES
+from grpo_plus.training.hooks import CRITIC_FEATURES, Hook
+from grpo_plus.training.resume.data_position import packed, unpacked
 from tests.trainer.conftest import BASE, weights
 
 OURS = {"rollout": "auto", "learning_rate": 0.5}
@@ -38,7 +38,8 @@ class Watch(Hook):
         self.batches, self.seen, self.outside = [], [], None
         self._inputs = None
 
-    def batch(self, output):
+    def batch(self, batch):
+        output = batch.output
         brute = brute_logps(self.host, output)
         inside = (brute_logps(self.host, output, truncate=False) - brute)[output["completion_mask"].bool()].exp()
         self.outside = self.outside or 1 - float(inside.mean())
@@ -55,6 +56,11 @@ class Watch(Hook):
             self.seen.append((step, self._inputs, result[0].detach().clone()))
         return result
 
+    def watch(self, trainer):
+        trainer.pipeline.hooks.append(self)
+        score = trainer._get_per_token_logps_and_entropies
+        trainer._get_per_token_logps_and_entropies = partial(self.logps, score)
+
 
 @pytest.fixture
 def watched(build):
@@ -62,7 +68,7 @@ def watched(build):
         watch = Watch()
         made = build(trainer=trainer, **{"advantage": "zscore", **OURS, **settings})
         watch.after_loading(made)
-        made.hooks.insert(0, watch)
+        watch.watch(made)
         made.train()
         return made, watch
 
@@ -82,8 +88,8 @@ def brute_logps(host, output, *, truncate=True):
     width = output["completion_ids"].shape[1]
     logits = model(input_ids=ids, attention_mask=mask).logits[:, -width - 1 : -1].double() / host.temperature
     if truncate and "support" in output:
-        support = Support(output["support"], width, ids.device)
-        allowed = support.allowed(torch.arange(len(ids) * width, device=ids.device), logits.shape[2]).view_as(logits)
+        support = AllowedTokens(output["support"], width, ids.device)
+        allowed = support.mask(torch.arange(len(ids) * width, device=ids.device), logits.shape[2]).view_as(logits)
         logits = logits.masked_fill(~allowed, -torch.inf)
     chosen = logits.log_softmax(-1).gather(-1, output["completion_ids"][..., None])[..., 0]
     return torch.where(output["completion_mask"].bool(), chosen, 0.0)
@@ -139,8 +145,8 @@ def test_the_support_is_what_transformers_own_warpers_leave(watched):
     chain = processors(Sampling((), 1, 0, temperature=0.7, top_k=20, top_p=0.9, min_p=0.1))
     present = output["completion_mask"].bool().reshape(-1)
     scores = chain(None, logits.reshape(-1, logits.shape[-1]).clone())
-    support = Support(output["support"], width, ids.device)
-    allowed = support.allowed(torch.arange(len(scores), device=ids.device), scores.shape[1])
+    support = AllowedTokens(output["support"], width, ids.device)
+    allowed = support.mask(torch.arange(len(scores), device=ids.device), scores.shape[1])
     agree = ((scores > -torch.inf) == allowed).all(-1)[present]
     assert agree.float().mean() > 0.98  # a logit at the edge may fall on either side of it
     assert int(allowed[present].sum(-1).max()) <= 20
@@ -151,7 +157,8 @@ def test_without_truncation_nothing_is_kept_and_the_run_is_the_same_to_the_bit(b
     trainer, watch = watched(seed=3)
     assert all("support" not in output for output in watch.batches)
     other = build(advantage="zscore", seed=3, **OURS)
-    other.hooks[:] = [hook for hook in other.hooks if type(hook).__name__ != "Supports"]
+    other.pipeline.allowed_tokens.take = lambda *_: None
+    other.pipeline.allowed_tokens.add = lambda output, **_: output
     other.train()
     assert torch.equal(weights(trainer), weights(other))
     assert not any("rollout/outside_support" in entry for entry in trainer.state.log_history)
@@ -312,20 +319,26 @@ def test_explain_says_what_is_scored_over(cli, tmp_path):
 
 
 def test_only_where_tokens_are_left_out_more_is_asked_for():
-    assert asked_about({"top_p": 1.0, "top_k": 0, "min_p": 0.0}) == 0
-    assert asked_about({"top_k": -1, "min_p": None}) == 0
-    assert asked_about({"top_p": 0.9}) == asked_about({"min_p": 0.1}) == MOST
-    assert (asked_about({"top_p": 0.9, "top_k": 5}), asked_about({"top_k": 200})) == (6, 201)
-    assert asked_about({"top_k": 200, "min_p": 0.1}) == MOST  # which mostly leaves far fewer
-    assert asked_about({"top_k": 10_000}) == LEAST  # more than anybody tells: nothing is gained by asking
-    assert (asked_about({"top_k": 200}, vocabulary=101), asked_about({"top_p": 0.9}, vocabulary=101)) == (100, 100)
+    assert logprobs_count({"top_p": 1.0, "top_k": 0, "min_p": 0.0}) == 0
+    assert logprobs_count({"top_k": -1, "min_p": None}) == 0
+    assert logprobs_count({"top_p": 0.9}) == logprobs_count({"min_p": 0.1}) == MOST
+    assert (logprobs_count({"top_p": 0.9, "top_k": 5}), logprobs_count({"top_k": 200})) == (6, 201)
+    assert logprobs_count({"top_k": 200, "min_p": 0.1}) == MOST  # which mostly leaves far fewer
+    assert logprobs_count({"top_k": 10_000}) == LEAST  # more than anybody tells: nothing is gained by asking
+    assert (logprobs_count({"top_k": 200}, vocabulary=101), logprobs_count({"top_p": 0.9}, vocabulary=101)) == (
+        100,
+        100,
+    )
     assert LEAST < MOST
 
 
 def test_all_are_known_once_one_that_was_left_out_is_told():
-    assert (kept_ids({7: -0.1, 3: -2.5, 9: -math.inf}), kept_ids({7: -0.1, 3: -2.5, 9: -9999.0})) == ([3, 7], [3, 7])
-    assert kept_ids({7: -0.1, 3: -2.5}) is None
-    assert kept_ids({7: math.nan}) is None
+    assert (allowed_ids({7: -0.1, 3: -2.5, 9: -math.inf}), allowed_ids({7: -0.1, 3: -2.5, 9: -9999.0})) == (
+        [3, 7],
+        [3, 7],
+    )
+    assert allowed_ids({7: -0.1, 3: -2.5}) is None
+    assert allowed_ids({7: math.nan}) is None
 
 
 def test_a_servers_answer_is_read_and_what_cannot_be_is_unknown():
@@ -336,8 +349,8 @@ def test_a_servers_answer_is_read_and_what_cannot_be_is_unknown():
 
 @pytest.mark.parametrize("width", [2, 3])
 def test_a_completions_support_is_scored_within_and_one_gap_makes_it_unknown(width, device):
-    support = Support([listed([[1, 4], [2]]), listed([[1], None])], width, device)
-    allowed = support.allowed(torch.arange(2 * width, device=device), 5).reshape(2, width, 5)
+    support = AllowedTokens([from_ids([[1, 4], [2]]), from_ids([[1], None])], width, device)
+    allowed = support.mask(torch.arange(2 * width, device=device), 5).reshape(2, width, 5)
     assert allowed[0, 0].tolist() == [False, True, False, False, True]
     assert allowed[0, 1].tolist() == [False, False, True, False, False]
     assert allowed[0, 2:].all()

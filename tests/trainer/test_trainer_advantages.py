@@ -7,10 +7,10 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus.advantages import RewardTable, StepScores, compute_advantages
-from grpo_plus.training.reward_table import CRITIC_VALUES
+from grpo_plus.training.hooks import CRITIC_VALUES
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
-from tests.trainer.conftest import capture, weights
+from tests.trainer.conftest import capture, keep_tables, weights
 from tests.trainer.tools_of_tests import double
 
 
@@ -249,15 +249,18 @@ def by_hand(reward, values):
 
 
 def test_a_critics_values_step_over_tool_results(step, doubling):
+    tables = []
+
     def stir(trainer):  # zeros would show nothing
-        head = trainer.critic.head.weight.data
+        head = trainer.pipeline.critic.head.weight.data
         head.copy_(torch.randn(head.shape, generator=torch.Generator().manual_seed(0)))
+        tables[:] = [keep_tables(trainer)]
 
     estimator = {"advantage": {"name": "gae", "gamma": GAMMA, "lam": LAM}, "critic": {"on": "trunk"}}
-    trainer, batch = step(trainer=doubling, before=stir, **estimator, max_completion_length=160)
+    _, batch = step(trainer=doubling, before=stir, **estimator, max_completion_length=160)
     trained = (batch["completion_mask"] * batch["tool_mask"]).bool()
     assert (batch["completion_mask"].sum() - trained.sum()) > 50
-    totals = trainer._advantages.table.totals()
+    totals = tables[0][-1].totals()
     for row, mask in enumerate(trained):
         wanted = by_hand(float(totals[row]), batch[CRITIC_VALUES][row][mask].tolist())
         assert batch["advantages"][row][mask].tolist() == pytest.approx(wanted, abs=1e-6)

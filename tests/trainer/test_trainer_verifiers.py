@@ -10,7 +10,7 @@ from datasets import Dataset, IterableDataset
 
 from grpo_plus.recipe.entries import read_entries
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.verification import LiveVerifier, Verification
+from grpo_plus.training.scoring.verifiers import LiveVerifier, Verifiers
 from grpo_verifiers import Step, Verdict, get_verifier, verifier
 from grpo_verifiers.errors import ColumnError, ConfigError, VerifierFailedError
 from grpo_verifiers.verifying import REGISTRY
@@ -106,18 +106,18 @@ def test_all_verifiers_work_before_the_first_reward_and_none_is_left_when_it_fai
     under_way = []
 
     def looking(completions, **_):
-        under_way.append([live._pending is not None for live in trainer.verification.live])
+        under_way.append([live._pending is not None for live in trainer.pipeline.verifiers.live])
         raise KeyError("mine")
 
     trainer = build(trainer={"reward_funcs": [looking]}, verifiers=["exact", "test_length"])
     with pytest.raises(KeyError, match="mine"):
         trainer.train()
     assert under_way == [[True, True]]
-    assert [live._pending for live in trainer.verification.live] == [None, None]
+    assert [live._pending for live in trainer.pipeline.verifiers.live] == [None, None]
     trainer = build(trainer={"reward_funcs": None}, verifiers=["test_fails", "exact"])
     with pytest.raises(VerifierFailedError, match="the checker's own fault"):
         trainer.train()
-    assert [live._pending for live in trainer.verification.live] == [None, None]
+    assert [live._pending for live in trainer.pipeline.verifiers.live] == [None, None]
 
 
 @pytest.mark.parametrize(("settings", "expected"), [
@@ -210,7 +210,7 @@ def test_evaluation_counts_rows_and_only_those_with_a_score():
     finally:
         REGISTRY.unregister("test_letters")
         REGISTRY.unregister("test_value")
-    checks, logged = Verification(evaluation=live), {}
+    checks, logged = Verifiers(evaluation=live), {}
     completions = Completions([{"prompt": "p"}] * 4, ["p"] * 4, ["7", "ab", "", "9"], [[1]] * 4)
     checks.start(completions, None, training=False)
     checks.log_evaluation(lambda name, number: logged.setdefault(name, []).append(number))

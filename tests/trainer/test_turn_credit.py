@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.advantage import running_advantage
 from grpo_plus.recipe.forms import named
-from grpo_plus.training.turn_spans import NO_STATE, state_number, turn_scores, with_states
+from grpo_plus.training.scoring.turn_spans import NO_STATE, state_number, turn_scores, with_states
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.turns import Turn
 from tests.trainer import ranks

@@ -12,12 +12,12 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 from trl import GRPOTrainer, chat_template_utils
 
+from grpo_plus.sampling.token_spans import decoder, token_ends, token_span
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.live_verifier import LiveVerifier
-from grpo_plus.training.markers import markers_of
-from grpo_plus.training.token_spans import decoder, token_ends, token_span
-from grpo_plus.training.turn_spans import own_runs, step_tokens, turns_of
-from grpo_plus.training.verification import Verification
+from grpo_plus.training.rollout.markers import markers_of
+from grpo_plus.training.scoring.live_verifier import LiveVerifier
+from grpo_plus.training.scoring.turn_spans import own_runs, step_tokens, turns_of
+from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import ColumnError
 from grpo_verifiers.turns import Call, Turn
@@ -123,7 +123,7 @@ def test_a_turn_that_was_cut_off_before_it_said_anything_is_none_and_one_without
 
 
 def test_a_column_named_turns_beside_tools_is_an_error():
-    verification = Verification([LiveVerifier(get_verifier("tool_used"))])
+    verification = Verifiers([LiveVerifier(get_verifier("tool_used"))])
     row = {"prompt": "a", "turns": 3}
     with pytest.raises(ColumnError, match=r"column 'turns'.*rename the column"):
         verification.start(Completions([row], ["a"], ["b"], [[1]], turns=[()]), BYTES)
@@ -131,7 +131,7 @@ def test_a_column_named_turns_beside_tools_is_an_error():
 
 def test_steps_of_turns_reach_exactly_their_tokens_and_equations_of_tools_are_nobodys():
     live = [LiveVerifier(get_verifier("math_steps", steps=by)) for by in ("turn", "newline")]
-    verification = Verification(live)
+    verification = Verifiers(live)
     text, result = ["2+2 = 4.\n", "so 4+1 = 6"], "<1+1 = 3\n>"
     ids = list((text[0] + result + text[1]).encode())
     mask = [1] * len(text[0]) + [0] * len(result) + [1] * len(text[1])
@@ -142,11 +142,11 @@ def test_steps_of_turns_reach_exactly_their_tokens_and_equations_of_tools_are_no
     for each in live:
         each.collect(lambda *_: None)
     for by, each in zip(("turn", "newline"), live, strict=True):
-        steps = Verification([each]).steps(["math_steps"], completions, BYTES)
+        steps = Verifiers([each]).steps(["math_steps"], completions, BYTES)
         scored = [step for step in steps[0] if step[2] == step[2]]
         assert [step[2] for step in scored] == [1.0, 0.0], by
         assert all(any(first <= step[0] and step[1] <= last for first, last in spans) for step in scored), by
-    assert [step[:2] for step in Verification([live[0]]).steps(["math_steps"], completions, BYTES)[0]] == spans
+    assert [step[:2] for step in Verifiers([live[0]]).steps(["math_steps"], completions, BYTES)[0]] == spans
 
 
 def cutting(pieces):

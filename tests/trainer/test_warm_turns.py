@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from trl import chat_template_utils
 
 from grpo_plus.recipe.tools import schemas_of
-from grpo_plus.training.markers import markers_of
+from grpo_plus.training.rollout.markers import markers_of
 from grpo_plus.warm_start.examples import Row, encode
 from grpo_plus.warm_start.turns import ToolChats
 from grpo_verifiers.errors import ConfigError

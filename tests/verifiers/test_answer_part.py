@@ -15,9 +15,9 @@ from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.math import fast, math
-from grpo_verifiers.reading.boxes import answer_tags, tagged
+from grpo_verifiers.reading.boxes import answer_tags, tag_sections
 from grpo_verifiers.reading.fences import last_block
-from grpo_verifiers.reading.thinking import answer_part, answer_spans, blanked
+from grpo_verifiers.reading.thinking import answer_part, answer_spans, blank_thinking
 from grpo_verifiers.steps._code_steps import _program
 from grpo_verifiers.steps.segments import without_specials
 from grpo_verifiers.text import choice, exact, json_schema, numeric, regex
@@ -85,7 +85,7 @@ FORMS = {
 
 def steps_of(text):
     program = _program(text)
-    return [program.statement(at) for at in range(program.whole)] if program else []
+    return [program.statement(at) for at in range(program.complete)] if program else []
 
 
 def judged(text):
@@ -162,8 +162,8 @@ def test_tags_of_ones_own_join_the_known_ones_and_marks_in_json_stay():
         assert exact(text, text, think=None).score == 1
     for value in ("<!-- hi --> there", "say <!-- it", "`<think>`"):
         assert json_schema(json.dumps({"a": value}), schema={"const": {"a": value}}).score == 1, value
-    assert [tag.content for tag in tagged("<answer>42", "answer")] == ["42"]
-    assert [tag.content for tag in tagged("<answer>41<ANSWER>42</Answer>43", "answer")] == ["41", "42"]
+    assert [tag.content for tag in tag_sections("<answer>42", "answer")] == ["42"]
+    assert [tag.content for tag in tag_sections("<answer>41<ANSWER>42</Answer>43", "answer")] == ["41", "42"]
     assert answer_tags("<answer>so \\boxed{42}</answer><answer> </answer>") == []
     for form in ("math of a tag", "numeric of a tag", "exact in a tag"):
         texts = ["so <answer>42", "<answer>41<answer>42", "<answer>42<answer>41</answer>"]
@@ -215,7 +215,7 @@ PIECES = st.sampled_from(
 def test_all_verifiers_agree_on_any_text(text):
     part = answer_part(text)
     assert "".join(text[start:end] for start, end in answer_spans(text, "think")) == part
-    blank = blanked(text)
+    blank = blank_thinking(text)
     assert (len(blank), re.sub(r"\s", "", blank)) == (len(text), re.sub(r"\s", "", part))
     # Each verifier on the whole completion says what it says on its answer part, with nothing taken out of that.
     if part.strip():

@@ -42,7 +42,7 @@ def test_a_signature_is_read_once_for_all_calls():
     assert [form_of("n", fn).is_async for fn in (*asynchronous, len_of)] == [True, True, True, True, False]
     for fn, said in (
         (lambda: 1, "takes no completion"), (lambda *, a: 1, "takes no completion"), (lambda prompt: 1, "the first parameter of .* is 'prompt'"), (lambda a, completion: 1, "has the parameter 'completion', but 'a' before it"),
-        (lambda a, b, /: 1, "parameter 'b' of .* cannot be given by name"), (lambda a, *, timeout: 1, "the option 'timeout' of"), (5, "has no signature"), (lambda prompts, completions, /: 1, "cannot be given by name|completions"),
+        (lambda a, b, /: 1, "parameter 'b' of .* cannot be passed by name"), (lambda a, *, timeout: 1, "the option 'timeout' of"), (5, "has no signature"), (lambda prompts, completions, /: 1, "cannot be passed by name|completions"),
     ):  # fmt: skip
         with pytest.raises(KeywordError, match=said):
             form_of("n", fn)

@@ -15,11 +15,12 @@ import pytest
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import VerifierFailedError
+from grpo_verifiers.errors.messages import without_middle
 from grpo_verifiers.exec import http as http_client
 from grpo_verifiers.exec.loop import wait_http
 from grpo_verifiers.judge import JudgeConfigurationError, judge
 from grpo_verifiers.judge import _request as request_module
-from grpo_verifiers.judge._prompt import messages, shorten
+from grpo_verifiers.judge._prompt import messages
 from grpo_verifiers.judge._request import JudgeRefusalError
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.verdict import Status
@@ -305,7 +306,7 @@ def test_texts_of_any_kind_and_length_prompts_with_parts_and_short_ones_are_sent
     ask(server, prompt=[{"role": "system", "content": "Be kind."}, {"role": "user", "content": content}])
     assert "| system : Be kind.\n| \n| user : [ image]\n| What is it?" in server.requests[1]["messages"][1]["content"]
     text = "a <b> [1, 2] {x} | y\n```python\nx[0] < 3\n```"
-    assert shorten(text, len(text)) == text
+    assert without_middle(text, len(text)) == text
 
 
 @pytest.mark.slow

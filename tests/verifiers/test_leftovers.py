@@ -78,14 +78,14 @@ def test_folders_go_with_their_block_process_or_cleaner(tmp_path, python):
     assert comes(lambda: not list(tmp_path.iterdir()), 30)
     first, second = OwnFolder(str(tmp_path), "grpo-box."), OwnFolder(str(tmp_path), "grpo-verifiers.")
     cleaner = Path(f"/proc/{_leftovers._waiting._process.pid}")
-    others = _leftovers._waiting._held - 2
+    others = _leftovers._waiting._count - 2
     wipe(first.path)
     first.release()
     assert cleaner.exists()
     wipe(second.path)
     second.release()
     second.release()
-    assert (_leftovers._waiting._held, cleaner.exists()) == (others, bool(others))
+    assert (_leftovers._waiting._count, cleaner.exists()) == (others, bool(others))
 
 
 def test_a_folder_whose_cleaner_was_killed_too_goes_when_the_next_one_is_made(tmp_path):

@@ -99,7 +99,7 @@ def test_one_file_imports_ray_and_without_it_the_message_says_what_to_install(mo
 def test_what_cannot_run_there_is_refused_in_words_before_ray_is_imported(ray_there, monkeypatch):
     lock = __import__("threading").Lock()
     assert "only waits for a server" in problem("judge", model="m", base_url="http://localhost:1/v1", rubric="r")
-    assert "asks for 'trainer_state'" in problem(with_trainer)
+    assert "needs 'trainer_state'" in problem(with_trainer)
     assert "cannot be sent to a worker process" in problem(lambda completion: lock)
     assert "boxes of their own already" in problem("code", isolation="process")
     assert "There is: inline, process, ray." in problem(check, isolation="cloud")

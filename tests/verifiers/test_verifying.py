@@ -17,7 +17,7 @@ from grpo_verifiers import Status, Verdict, get_verifier, verifier
 from grpo_verifiers.errors import ColumnError, KeywordError, UnknownNameError, VerifierError, VerifierFailedError
 from grpo_verifiers.exec.policy import HOPELESS
 from grpo_verifiers.exec.runner import close_shared_runners
-from grpo_verifiers.verdict import percentile
+from grpo_verifiers.stats import percentile
 from grpo_verifiers.verifying import REGISTRY, load_plugins
 
 

@@ -9,8 +9,8 @@ from peft import load_peft_weights
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-from grpo_plus import _trl
 from grpo_plus.cli._arguments import parse
+from grpo_plus.trl.fields import supervised_trainer
 from grpo_plus.warm_start.examples import Row, encode
 from grpo_plus.warm_start.make import Start, train
 from grpo_plus.warm_start.options import WarmStart
@@ -51,7 +51,7 @@ def examples_of(tokenizer, count=8):
 @pytest.mark.slow
 @pytest.mark.parametrize("passes", [8, 2])
 def test_loss_and_gradient_of_the_first_step_are_those_of_a_plain_loop(tiny_model, tokenizer, monkeypatch, passes):
-    found, real = {}, _trl.supervised_trainer
+    found, real = {}, supervised_trainer
 
     class Look(TrainerCallback):
         def on_pre_optimizer_step(self, *_, model, **__):
@@ -62,7 +62,7 @@ def test_loss_and_gradient_of_the_first_step_are_those_of_a_plain_loop(tiny_mode
         trainer.add_callback(Look())
         return trainer
 
-    monkeypatch.setattr(_trl, "supervised_trainer", watched)
+    monkeypatch.setattr("grpo_plus.warm_start.make.supervised_trainer", watched)
     examples = examples_of(tokenizer)
     start = Start(tiny_model, {"dtype": "float32"}, computing=COMPUTING, micro_batch=passes)
     _, facts = train(start, examples, WarmStart(1, 8, 1e-3), tokenizer, lambda _: None)

@@ -1,9 +1,9 @@
-"""Verifiers made of verifiers: every part is submitted before the first is waited for, and the result is one of them.
+"""Compositions of verifiers. Every part is submitted before the first result is collected.
 
-Rules that hold throughout. A part that does not apply (score None, not_applicable) is left out. A part that failed
-through no fault of the completion (score None, error) makes the whole unknown (None, error), unless the others have
-decided already. A part that the completion made fail counts with its score, 0. The status and the detail are those of
-the part that decided; a sum with a failed part has that one's status.
+Rules of all compositions. A part that does not apply (score None, not_applicable) is ignored. A part that failed
+for an external reason (score None, error) makes the result unknown (None, error), unless the remaining parts decide it.
+A failure caused by the completion counts with its score, 0. The status and the detail are those of the deciding part;
+a sum with a failed part has the status of that part.
 """
 
 import math
@@ -20,13 +20,13 @@ from grpo_verifiers.verifying import get_verifier
 
 Part = Verifier | str | Callable[..., Any]
 Named = tuple[str, Verdict]
-Score = Annotated[float, Range(-LARGEST, LARGEST, told="a finite number")]
+Score = Annotated[float, Range(-LARGEST, LARGEST, text="a finite number")]
 
 
 def all_of(*parts: Part, label: str | None = None) -> Verifier:
-    """The lowest score of the parts: what counts only if everything holds. Decided by any score of 0 or less.
+    """The lowest score of the parts. Any score of 0 or less decides it.
 
-    Use it when a completion is right only if every check says so. Put it into a file, ``both = all_of("math",
+    Use it when a completion is right only if every check passes. Put it into a file, ``both = all_of("math",
     "think_format")``, and name it in a config as ``./file.py:both``.
 
     >>> all_of("exact", "numeric").verify("4.0", answer="4").score
@@ -42,7 +42,7 @@ def all_of(*parts: Part, label: str | None = None) -> Verifier:
 def any_of(*parts: Part, label: str | None = None) -> Verifier:
     """The highest score of the parts: one way of being right is enough. Decided by any score of 1 or more.
 
-    Use it when several forms of an answer are right, each known to another check.
+    Use it when several forms of an answer are right, each recognised by another check.
 
     >>> any_of("exact", "numeric").verify("4.0", answer="4").score
     1.0
@@ -85,23 +85,23 @@ def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False,
     0.0
 
     Where the gate scores below ``threshold`` the score is 0, with the gate's status. Where the gate does not apply,
-    neither does the whole.
+    neither does the composition.
 
     Args:
-        gate: the verifier that has to pass, or its name.
+        gate: the verifier that must pass, or its name.
         then: the verifier whose score counts.
         threshold: the score of ``gate`` from which it passes.
-        lazy: ask ``then`` only about what passed, and only then: for parts that cost money.
+        lazy: run ``then`` only on completions that passed, after the gate: for parts that cost money.
         label: its name in logs.
     """
     for problem in value_problems("threshold", threshold, Score):
         raise KeywordError(f"gated: {problem}")
-    made = _LazilyGated if lazy else Composite
-    return made("gated", [gate, then], label, partial(_gated, threshold=threshold), threshold=threshold, lazy=lazy)
+    kind = _LazilyGated if lazy else Composite
+    return kind("gated", [gate, then], label, partial(_gated, threshold=threshold), threshold=threshold, lazy=lazy)
 
 
 class Composite(Verifier):
-    """A verifier with parts, whose verdicts on a completion ``merge`` makes one of."""
+    """A verifier with parts; ``merge`` combines their verdicts on a completion."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Composite(Verifier):
         self.gives_steps = True if True in steps else None if None in steps else False
 
     def describe(self) -> dict[str, Any]:
-        """Its settings, for people."""
+        """Settings for people."""
         parts = [part.describe() for part in self.parts]
         return {"label": self.label, "kind": self.kind, "parts": parts, **self.settings}
 
@@ -148,8 +148,8 @@ class Composite(Verifier):
         labels = [part.label for part in self.parts]
 
         def finish() -> tuple[list[Verdict], list[float]]:
-            found = [one.result() for one in pending]
-            verdicts = [self._merge(list(zip(labels, row, strict=True))) for row in zip(*found, strict=True)]
+            by_part = [one.result() for one in pending]
+            verdicts = [self._merge(list(zip(labels, row, strict=True))) for row in zip(*by_part, strict=True)]
             return verdicts, [max(row) for row in zip(*(one.seconds for one in pending), strict=True)]
 
         return Pending(finish)
@@ -203,7 +203,7 @@ def _sum(row: list[Named], *, weights: Sequence[float]) -> Verdict:
         total = math.fsum(weight * score for weight, score in scored)
         most = math.fsum(weight for weight, _ in scored if weight > 0)
         return Verdict(total, _sum_status(row, total, most), detail, _steps(row))
-    except (OverflowError, ValueError) as error:  # terms or their sum beyond what a score may be
+    except (OverflowError, ValueError) as error:  # a term or the sum is too large for a score
         return blamed(f"the weighted sum is no score: {error} ({detail})")
 
 

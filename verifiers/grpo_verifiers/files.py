@@ -1,6 +1,6 @@
-"""Files in folders that others may write to as well, and folders of one's own.
+"""Safe file access in shared folders, and temporary and locked folders.
 
-No name can be guessed, no link is written through, nothing is waited for and nothing endless is read.
+Draft names are random, links are not followed, opening never blocks, and reads are bounded.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 MOST_BYTES = 1 << 28
-"""Of a file that is read as one text."""
+"""Size limit of a file that is read as one text."""
 _WAIT = 600.0
 
 
@@ -44,14 +44,14 @@ def open_to_read(path: Path) -> BufferedReader:
     return open(path, "rb", opener=_no_wait)
 
 
-def write_whole(path: Path, text: str | bytes, *, sync: bool = False) -> None:
-    """Replace a file in one go: a reader sees the old or the new one, never half of it.
+def write_atomic(path: Path, text: str | bytes, *, sync: bool = False) -> None:
+    """Replace a file atomically: a reader sees the old or the new file, never a part of it.
 
-    A symbolic link at ``path`` is replaced; the file that it points to stays as it is. With ``sync`` the bytes are on
-    the disk before they take the name.
+    A symbolic link at ``path`` is replaced; its target is not changed. With ``sync`` the bytes are on the disk before
+    the replacement.
 
     Raises:
-        OSError: it cannot be written, or is a device, which root would replace for everybody.
+        OSError: it cannot be written, or is a device, which root could replace.
     """
     if _is_device(path):
         raise OSError(errno.EINVAL, "A device is not replaced by a file", str(path))
@@ -71,16 +71,16 @@ def write_whole(path: Path, text: str | bytes, *, sync: bool = False) -> None:
 
 
 def write_named(path: Path, text: str) -> None:
-    """Write where a user said: to a device or pipe, or in the place of a file."""
+    """Write to a path from the user: to a device or pipe, or atomically to a file."""
     if _is_device(path) or (path.exists() and not path.is_file() and not path.is_dir()):
         with path.open("wb") as file:
             file.write(text.encode())
     else:
-        write_whole(path, text)
+        write_atomic(path, text)
 
 
 def _is_device(path: Path) -> bool:
-    """Whether a path is a device, or the name of one that leads elsewhere, as ``/dev/stdout`` does."""
+    """True for a device, or a link to one such as ``/dev/stdout``."""
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -89,7 +89,7 @@ def _is_device(path: Path) -> bool:
 
 
 def open_own(path: Path, mode: str, **options: Any) -> IO[Any]:
-    """Open a file to write or append, as ``open`` does, unless a symbolic link stands there.
+    """Open a file to write or append, as ``open`` does, but refuse a symbolic link.
 
     Raises:
         OSError: there is a link (ELOOP), a pipe or a device, or the file cannot be opened.
@@ -106,7 +106,7 @@ def _no_wait(path: str, flags: int) -> int:
 
 
 def _regular(descriptor: int, path: str) -> int:
-    """The descriptor, if it is of a file: opening a pipe waits for somebody, and a device may never end."""
+    """The descriptor if it is of a regular file: a pipe blocks, and a device may never end."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return descriptor
@@ -117,7 +117,7 @@ def _regular(descriptor: int, path: str) -> int:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """A folder for the time of a ``with`` block, which goes when the process in between is killed, too.
+    """A folder for the time of a ``with`` block, removed even when the process is killed.
 
     >>> with temporary_folder() as folder:
     ...     os.listdir(folder)
@@ -141,7 +141,7 @@ def temporary_folder() -> Iterator[str]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time replace ``folder``, after what a killed one left is put in order.
+    """Let one process at a time replace ``folder``, after repairing the remains of a killed one.
 
     Raises:
         TimeoutError: another process keeps the place for ten minutes.
@@ -155,23 +155,23 @@ def folder_lock(folder: Path) -> Iterator[None]:
         try:
             _tidy(folder)
             yield
-        finally:  # while it is held: who waits for it looks whether its file is still there
+        finally:  # before the release: a waiting process checks that the file still exists
             with contextlib.suppress(OSError):
                 Path(lock.lock_file).unlink()
 
 
 @contextlib.contextmanager
 def replaced_folder(folder: Path) -> Iterator[Path]:
-    """A draft beside ``folder``, which takes its place if the block ends without an exception. Hold its `folder_lock`.
+    """A draft folder that replaces ``folder`` if the block succeeds. The caller needs the `folder_lock`.
 
-    Killed anywhere, the old or the new folder stands there, whole. Where the file system cannot swap two folders at
-    once there is a moment without either, after which `restore_folder` or the next draft puts the old one back.
+    After a kill at any point the old or the new folder is there, complete. Where the file system cannot swap two
+    folders at once there is a moment without either; `restore_folder` or the next draft then restores the old one.
 
     Raises:
         OSError: it cannot be written.
     """
     folder = folder.resolve()
-    draft, aside = _beside(folder)
+    draft, aside = _draft_and_old(folder)
     _tidy(folder)
     draft.mkdir(parents=True)
     try:
@@ -185,20 +185,20 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 
 def restore_folder(folder: Path) -> None:
-    """Put back the folder that a killed process was replacing, unless one stands there."""
+    """Put back the folder that a killed process was replacing, unless a new one exists."""
     folder = folder.expanduser().resolve()
-    if not folder.exists() and _beside(folder)[1].is_dir():
+    if not folder.exists() and _draft_and_old(folder)[1].is_dir():
         with folder_lock(folder):
             pass
 
 
-def _beside(folder: Path) -> tuple[Path, Path]:
-    """The new folder until it is complete, and the old one once it is moved away."""
+def _draft_and_old(folder: Path) -> tuple[Path, Path]:
+    """The paths of the incomplete new folder, and of the old folder after its move."""
     return folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
 
 
 def _tidy(folder: Path) -> None:
-    draft, aside = _beside(folder)
+    draft, aside = _draft_and_old(folder)
     if not folder.exists() and aside.is_dir():
         aside.rename(folder)
     for left in (draft, aside):
@@ -206,7 +206,7 @@ def _tidy(folder: Path) -> None:
 
 
 def _swapped(one: Path, other: Path) -> bool:
-    """Whether two folders have changed places at once; not every system and file system can."""
+    """Swap two folders atomically; False where the system or the file system cannot."""
     if sys.platform != "linux":
         return False
     import ctypes

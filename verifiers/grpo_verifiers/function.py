@@ -1,4 +1,4 @@
-"""A verifier made of one check function: its settings, its columns, its calls."""
+"""A verifier from one check function: its settings, its columns, its calls."""
 
 import functools
 import inspect
@@ -34,7 +34,7 @@ DEFAULT_ASYNC_TIMEOUT = 120.0
 
 
 class FunctionVerifier(Verifier):
-    """A check function as a verifier; made by ``@verifier`` and ``get_verifier``."""
+    """A check function as a verifier, from ``@verifier`` or ``get_verifier``."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class FunctionVerifier(Verifier):
         columns: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Wrap a check that is registered or referred to as ``name``, which is also its ``label`` unless given.
+        """Wrap a check with a registered name or a reference; ``label`` defaults to ``name``.
 
         ``columns`` maps parameter to dataset column, where they differ.
         """
@@ -70,7 +70,7 @@ class FunctionVerifier(Verifier):
     # -- settings
 
     def _map_columns(self) -> None:
-        """Parameters that no option fills, with their columns."""
+        """Map the parameters without an option to columns."""
         columns, form = self.columns, self.form
         open_to = {name: needed for name, needed in form.columns.items() if name not in self.options}
         self.named_columns = {name: column for name, column in columns.items() if name not in self.options}
@@ -97,7 +97,7 @@ class FunctionVerifier(Verifier):
     def timeout(self) -> float | None:
         """Seconds that one call may take; None: no limit."""
         if self.traits.timeout is not None:
-            # One of a wrong type is for `check` to report.
+            # `check` reports a wrong type.
             return float(self.traits.timeout) if fits(self.traits.timeout, float) else self.traits.timeout
         if self.isolation == "inline":
             return DEFAULT_ASYNC_TIMEOUT if self.form.is_async else None
@@ -109,7 +109,7 @@ class FunctionVerifier(Verifier):
         return self.traits.on_error or "zero"
 
     def stated(self, completion: str) -> Any:
-        """The answer that a completion states, as the check's own function gives it."""
+        """The answer in a completion, from the check's own function."""
         return None if self.traits.stated is None else self.traits.stated(completion, **self._options)
 
     def _read(self, completion: str) -> str | None:
@@ -131,7 +131,7 @@ class FunctionVerifier(Verifier):
         options: Mapping[str, Any] | None = None,
         **changed: Any,
     ) -> "FunctionVerifier":
-        """A copy with other settings; everything else stays."""
+        """A copy with changed settings."""
         return type(self)(
             self.fn,
             self.name,
@@ -143,12 +143,12 @@ class FunctionVerifier(Verifier):
 
     @property
     def stricter(self) -> dict[str, Any]:
-        """Options of its stricter twin that differ from its own; empty where it is as strict as it can be."""
-        given = inspect.signature(self.fn).parameters
+        """Options of the stricter variant that differ from its own; empty if there is none."""
+        parameters = inspect.signature(self.fn).parameters
         return {
             name: value
             for name, value in (self.traits.stricter or {}).items()
-            if name in given and self.options.get(name, given[name].default) != value
+            if name in parameters and self.options.get(name, parameters[name].default) != value
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -157,30 +157,30 @@ class FunctionVerifier(Verifier):
         return counts if any(counts.values()) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Count on from there."""
+        """Restore the counts."""
         self._policy.failures, self._policy.late = int(state["failures"]), int(state["late"])
 
     def check(self) -> list[str]:
-        """The problems with its settings, options and columns; empty when there are none."""
-        form, what = self.form, f"verifier {self.label!r}"
+        """Problems with its settings, options and columns."""
+        form, subject = self.form, f"verifier {self.label!r}"
         unset = form.columns.keys() - self.options.keys()
         skip = {form.first, *form.reserved, *form.extras, *form.logs, *unset}
-        problems = self.traits.problems(what)
-        problems += option_problems(what, self.fn, self.options, skip=skip, where="option", bare=True)
+        problems = self.traits.problems(subject)
+        problems += option_problems(subject, self.fn, self.options, skip=skip, where="option", bare=True)
         here = not is_elsewhere(self.isolation)
         own = [*isolation_problems(self.isolation), *self._column_problems()]
         own += self.traits.declared_problems(self.fn, self._options, here=here)
         own += self._place_problems()
-        problems += [f"{what}: {problem}" for problem in own]
+        problems += [f"{subject}: {problem}" for problem in own]
         if self.isolation != "inline" and not problems:
             try:
                 self.spec  # noqa: B018 - raises unless the function can travel
             except VerifierError as error:
-                problems.append(f"{what}: {error}")
+                problems.append(f"{subject}: {error}")
         return problems
 
     def _place_problems(self) -> Iterator[str]:
-        """Problems with where it is to run."""
+        """Problems with its place."""
         if self.isolation == "inline" and self._timeout_needs_process():
             yield (
                 f"timeout is {self.traits.timeout!r}, but isolation is 'inline': only a worker process can be "
@@ -188,7 +188,7 @@ class FunctionVerifier(Verifier):
             )
         if self.isolation != "inline" and self.form.extras:
             yield (
-                f"it asks for {self.form.extras[0]!r}, which exists in the trainer's process only; choose "
+                f"it needs {self.form.extras[0]!r}, which exists in the trainer's process only; choose "
                 "isolation='inline'."
             )
         if self.isolation != "inline" and self.traits.builtin and self.form.is_async:
@@ -208,20 +208,20 @@ class FunctionVerifier(Verifier):
     def _column_problems(self) -> Iterator[str]:
         form = self.form
         fixed = {*RESERVED, *NOT_COLUMNS, form.first, *form.options}
-        known = [*form.columns, *self.traits.gold_columns]
-        mapped: Mapping[str, Any] = self.columns  # from a config, so anything
+        parameters = [*form.columns, *self.traits.gold_columns]
+        mapped: Mapping[str, Any] = self.columns  # from a config: values of any type
         for parameter, column in mapped.items():
             if parameter in fixed:
                 yield f"columns maps {parameter!r}, which is not filled from the dataset."
-            elif parameter not in known and not form.open:
-                yield f"columns: {unknown('parameter', parameter, known)}"
+            elif parameter not in parameters and not form.open:
+                yield f"columns: {unknown('parameter', parameter, parameters)}"
             elif not isinstance(column, str):
                 yield f"columns maps {parameter!r} to {column!r}, expected the name of a dataset column."
             elif parameter in self.options:
                 yield f"{parameter!r} is set in kwargs ({self.options[parameter]!r}) and mapped in columns."
 
     def check_golds(self, rows: Any) -> GoldReport | None:
-        """Check the gold answers, or the tests, of a dataset; None where there are none to check."""
+        """Check the gold answers, or the tests, of a dataset; None without any."""
         golds, trials = self.traits.golds, self.traits.trials
         check: Callable[[], GoldReport | None]
         if trials is not None:
@@ -246,17 +246,17 @@ class FunctionVerifier(Verifier):
         return report if sound else BrokenReport(f"{kind} gave {short(report)}, expected a report or None.")
 
     def _columns_of(self, rows: Any, needed: Iterable[str]) -> list[str]:
-        """The columns of a dataset, or of a mapping, which has to have those that are needed."""
+        """The column names of a dataset or a mapping; ColumnError if a needed one is missing."""
         names = getattr(rows, "column_names", None)
         if names is None and not isinstance(rows, Mapping):
             raise ColumnError(
                 f"check_golds takes a dataset or columns, as in {{'answer': ['4']}}, got {type_name(rows)}."
             )
-        found = list(rows if names is None else names)
+        present = list(rows if names is None else names)
         for column in needed:
-            if column not in found:
-                raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, found)}")
-        return found
+            if column not in present:
+                raise ColumnError(f"verifier {self.label!r}: {unknown('column', column, present)}")
+        return present
 
     def _try_rows(self, cells: Mapping[str, Sequence[Any]], trials: Callable[..., Sequence[Trial]]) -> GoldReport:
         """The report of trials on rows, as the values of each parameter."""
@@ -264,14 +264,14 @@ class FunctionVerifier(Verifier):
         size = len(next(iter(cells.values()), [None]))
         values = [{name: cells[name][row] for name in cells} for row in range(size)]
 
-        def verify(completions: Sequence[str], given: Sequence[Mapping[str, Any]]) -> list[Verdict]:
-            told = {column: [row[name] for row in given] for name, column in self.required_columns.items()}
-            return self.verify_batch(None, completions, None, **told)
+        def verify(completions: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+            columns = {column: [row[name] for row in rows] for name, column in self.required_columns.items()}
+            return self.verify_batch(None, completions, None, **columns)
 
         return check_trials(values, lambda row: trials(**fixed, **row, **self._options), verify)
 
     def describe(self) -> dict[str, Any]:
-        """Its settings, for people."""
+        """Settings for people."""
         return {
             "name": self.name,
             "label": self.label,
@@ -287,7 +287,7 @@ class FunctionVerifier(Verifier):
 
     @functools.cached_property
     def spec(self) -> Any:
-        """The function as workers know it."""
+        """The function for workers."""
         from grpo_verifiers.exec.runner import default_memory
         from grpo_verifiers.exec.spec import make_spec
 
@@ -314,7 +314,7 @@ class FunctionVerifier(Verifier):
     # -- running
 
     def warm(self) -> None:
-        """Start what it runs in, without waiting."""
+        """Start its worker processes, without waiting."""
         if self._runs_in_workers():
             from grpo_verifiers.exec.runner import shared_runner
 
@@ -335,17 +335,17 @@ class FunctionVerifier(Verifier):
 
         def finish() -> tuple[list[Verdict], list[float]]:
             outcomes = collect()
-            asked: list[tuple[Sequence[int], Outcome]] = [([row], each) for row, each in enumerate(outcomes)]
+            calls: list[tuple[Sequence[int], Outcome]] = [([row], each) for row, each in enumerate(outcomes)]
             if self.form.batch and outcomes:
                 failed = outcomes[0].kind == "raised" and self.on_error != "raise"
-                asked = self._in_parts(samples, outcomes[0]) if failed else [(everything, outcomes[0])]
-            found: dict[int, tuple[Verdict, float]] = {}
+                calls = self._in_parts(samples, outcomes[0]) if failed else [(everything, outcomes[0])]
+            results: dict[int, tuple[Verdict, float]] = {}
             judged: dict[int, list[Verdict]] = {}  # equal questions share an outcome, and a failure counts once
-            for rows, outcome in asked:
+            for rows, outcome in calls:
                 if id(outcome) not in judged:
                     judged[id(outcome)] = self._policy.verdicts(outcome, len(rows))
-                found.update(zip(rows, ((each, outcome.seconds) for each in judged[id(outcome)]), strict=True))
-            return [found[row][0] for row in everything], [found[row][1] for row in everything]
+                results.update(zip(rows, ((each, outcome.seconds) for each in judged[id(outcome)]), strict=True))
+            return [results[row][0] for row in everything], [results[row][1] for row in everything]
 
         return Pending(finish)
 
@@ -354,10 +354,10 @@ class FunctionVerifier(Verifier):
         return arguments(self.form, samples, self.columns, self.options, raw=self.traits.raw, inline=inline)
 
     def _in_parts(self, samples: Samples, failed: Outcome) -> list[tuple[Sequence[int], Outcome]]:
-        """The completions of a batch whose one call raised, each asked alone: its row, and its own outcome.
+        """Check each completion of a failed batch alone: its row, and its own outcome.
 
-        A check that fails on all of ``HOPELESS`` completions, drawn by a fixed seed so that no pattern of the batch
-        meets them, is not asked about the others: its one failure stands for the batch.
+        A check that fails on all of ``HOPELESS`` completions, sampled with a fixed seed, is not run on the rest: its
+        one failure is the failure of the batch.
         """
         everything = range(len(samples))
         if len(everything) == 1:
@@ -367,13 +367,13 @@ class FunctionVerifier(Verifier):
             calls = [call for row in rows for call in self._calls(samples.pick([row]).unlogged())]
             return dict(zip(rows, self._place.start(calls)(), strict=True))
 
-        found = ask(random.Random(0).sample(everything, min(HOPELESS, len(everything))))  # noqa: S311 - no secret
-        failures = [outcome for outcome in found.values() if outcome.kind != "value"]
-        if len(failures) == len(found):
+        outcomes = ask(random.Random(0).sample(everything, min(HOPELESS, len(everything))))  # noqa: S311 - no secret
+        failures = [outcome for outcome in outcomes.values() if outcome.kind != "value"]
+        if len(failures) == len(outcomes):
             broken = (each for each in failures if each.kind == "broken")
             return [(everything, next(broken, failed))]
-        found |= ask([row for row in everything if row not in found])
-        return [([row], found[row]) for row in everything]
+        outcomes |= ask([row for row in everything if row not in outcomes])
+        return [([row], outcomes[row]) for row in everything]
 
     def _runs_in_workers(self) -> bool:
         # A check that uses a verifier runs in a worker already: the same deadline holds for both.
@@ -381,11 +381,11 @@ class FunctionVerifier(Verifier):
 
     @functools.cached_property
     def _place(self) -> "Place":
-        """Made on first use, and one for all threads, though several may get as far as making it."""
-        place: Place = vars(self).setdefault("_place", self._made_place())
+        """One for all threads, created on first use; of several created at once only the first is used."""
+        place: Place = vars(self).setdefault("_place", self._new_place())
         return place
 
-    def _made_place(self) -> "Place":
+    def _new_place(self) -> "Place":
         from grpo_verifiers.exec.calls import EventLoop, ThisThread, Workers
 
         if self._runs_in_workers():
@@ -407,7 +407,7 @@ class FunctionVerifier(Verifier):
         return self._policy.failed(reason)
 
 
-def _rebuild(  # noqa: PLR0917 - what __reduce__ saved
+def _rebuild(  # noqa: PLR0917 - the state from __reduce__
     spec: Any, name: str, own: bytes, label: str, columns: dict[str, str], options: dict[str, Any]
 ) -> FunctionVerifier:
     fn = spec.load()

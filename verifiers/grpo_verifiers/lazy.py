@@ -1,4 +1,4 @@
-"""Packages imported late: public names that wait for their first use (PEP 562), and what is installed at all."""
+"""Public names that are imported on first use (PEP 562), and a test for installed packages."""
 
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def installed(package: str) -> bool:
-    """Whether there is such a package to import; a plain folder of the same name beside the script is none."""
+    """True if a package can be imported; a plain folder of the same name does not count."""
     spec = importlib.util.find_spec(package)
     return spec is not None and spec.origin is not None
 

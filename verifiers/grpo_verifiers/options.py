@@ -1,7 +1,7 @@
-"""Options of functions: a signature declares which values may be given, and one check reads every signature.
+"""Options of functions: a signature declares the allowed values, and one check reads every signature.
 
 ``k: Annotated[int, Range(1)] = 4`` says everything; type checkers see an integer. Words are a ``Literal``, a tag's name
-is a ``TagName``, and anything else with a method ``problem(value)`` may stand beside the type in the same way.
+is a ``TagName``, and any other object with a method ``problem(value)`` can be added to the type in the same way.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
 
-from grpo_verifiers.errors.messages import did_you_mean, short, unknown
+from grpo_verifiers.errors.messages import counted, did_you_mean, short, unknown
 
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+\Z")
 
 
 @runtime_checkable
 class Constraint(Protocol):
-    """A condition that stands in ``Annotated`` beside the type of an option."""
+    """A condition on the value of an option, in the ``Annotated`` of its type."""
 
     def problem(self, value: Any) -> str | None:
         """The value expected instead, in words; None when this one is fine."""
@@ -38,8 +38,8 @@ class Range:
     >>> Range(1).problem(0)
     'at least 1'
 
-    An open end is outside itself. ``finite`` leaves infinity out where no end does. Numbers from ``whole_from`` on must
-    be whole. ``told`` stands in messages in the place of words made from the ends.
+    An open end is excluded. ``finite`` excludes infinity where no end does. Numbers from ``integer_from`` on must be
+    integers. ``text`` replaces the description of the range in messages.
     """
 
     low: float = -math.inf
@@ -47,34 +47,34 @@ class Range:
     open_low: bool = False
     open_high: bool = False
     finite: bool = False
-    whole_from: float | None = None
-    told: str = ""
+    integer_from: float | None = None
+    text: str = ""
 
     def holds(self, value: Any) -> bool:
         """True for a number in the range; an integer beyond the largest float never is."""
         inside = self.low <= value <= self.high
         at_open_end = (self.open_low and value == self.low) or (self.open_high and value == self.high)
-        broken = self.whole_from is not None and value >= self.whole_from and value % 1 != 0
+        broken = self.integer_from is not None and value >= self.integer_from and value % 1 != 0
         too_large = _is_infinite(value) and (self.finite or value not in (math.inf, -math.inf))
         return inside and not at_open_end and not broken and not too_large
 
     def problem(self, value: Any) -> str | None:
-        """The range in words where a number lies outside; None for anything that is no number."""
+        """The range in words for a number outside of it; None for any other value."""
         if isinstance(value, bool) or not isinstance(value, Real) or self.holds(value):
             return None
         return self.words()
 
     def words(self) -> str:
-        """The range, to stand behind "expected"."""
-        if self.told:
-            return self.told
+        """The range, for a message after "expected"."""
+        if self.text:
+            return self.text
         finite = ["finite" if self._ends() else "a finite number"] if self.finite else []
         return " and ".join([*self._ends(), *finite])
 
     def phrase(self, kind: str) -> str:
-        """The range behind the name of its type: "an integer from 1 to 64"."""
-        if self.told:
-            return self.told
+        """The type and the range: "an integer from 1 to 64"."""
+        if self.text:
+            return self.text
         kind = f"a finite {kind.partition(' ')[2]}" if self.finite and kind == "a number" else kind
         if kind == "an integer" and self.low > -math.inf and self.high < math.inf:
             return f"{kind} from {_plain(self.low)} to {_plain(self.high)}"
@@ -89,19 +89,19 @@ class Range:
 
 @dataclass(frozen=True)
 class Matches:
-    """Text that a regular expression matches as a whole; ``told`` says in words what is expected."""
+    """Text that fully matches a regular expression; ``text`` describes it in messages."""
 
     pattern: str
-    told: str
+    text: str
 
     def problem(self, value: Any) -> str | None:
         """The words, for a text that does not match."""
-        return self.told if isinstance(value, str) and re.fullmatch(self.pattern, value) is None else None
+        return self.text if isinstance(value, str) and re.fullmatch(self.pattern, value) is None else None
 
 
 @dataclass(frozen=True)
 class IsPattern:
-    """Text that is a regular expression with so many groups; None: any number."""
+    """Text that is a regular expression with ``groups`` groups; None: any number."""
 
     groups: int | None = None
 
@@ -115,12 +115,12 @@ class IsPattern:
             return f"a pattern (no regular expression: {error})"
         if self.groups is None or groups == self.groups:
             return None
-        return f"a pattern with {self.groups} group{'' if self.groups == 1 else 's'}, not {groups}"
+        return f"a pattern with {counted(self.groups, 'group')}, not {groups}"
 
 
 @dataclass(frozen=True)
 class FolderPath:
-    """The path of a folder that exists. Tools get it absolute, whatever folder they run in."""
+    """The path of a folder that exists. Tools get it absolute, so the folder they run in does not matter."""
 
     def problem(self, value: Any) -> str | None:
         """The words, for a path where no folder is."""
@@ -139,16 +139,16 @@ TagName = Annotated[
 
 
 def option_problems(
-    what: str,
+    subject: str,
     fn: Callable[..., Any],
-    given: Mapping[str, Any],
+    values: Mapping[str, Any],
     *,
     skip: Collection[str] = (),
     where: str = "keyword",
     bare: bool = False,
     more: Mapping[str, inspect.Parameter] = types.MappingProxyType({}),
 ) -> list[str]:
-    """Problems of calling ``fn`` with the options ``given``; empty when there are none.
+    """Problems of calling ``fn`` with the options ``values``.
 
     Unknown names (with the nearest match), missing ones, and values that the annotations do not admit: ``int`` passes
     for ``float``, ``bool`` for no number, NaN for nothing. The caller fills the parameters in ``skip`` itself.
@@ -157,22 +157,22 @@ def option_problems(
     >>> option_problems("top", top, {"k": 0, "n": 2}, bare=True)
     ['top: k is 0, expected an integer of at least 1.', "top: unknown keyword 'n'. There is: k."]
 
-    In messages, ``what`` names the function ("advantage estimator 'sign'") and ``where`` is the word for one option
-    ("key"); ``bare`` leaves that word out of those about ranges. Parameters that are taken as well are ``more``.
+    In messages, ``subject`` names the function ("advantage estimator 'sign'") and ``where`` is the word for one option
+    ("key"); ``bare`` leaves that word out of those about ranges. ``more`` has further parameters.
     """
     allowed = {**keywords_of(fn, skip), **more}
     hints = hints_of(fn) | {name: p.annotation for name, p in more.items()}
     is_open = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())
     problems = []
-    for name, value in given.items():
+    for name, value in values.items():
         if name in allowed:
             hint = hints.get(name, Any)
-            spelled = name if bare and fits(value, hint, ranges=False) else f"{where} {name!r}"
-            problems += [f"{what}: {problem}" for problem in value_problems(spelled, value, hint)]
+            shown = name if bare and fits(value, hint, ranges=False) else f"{where} {name!r}"
+            problems += [f"{subject}: {problem}" for problem in value_problems(shown, value, hint)]
         elif not is_open or name in skip:
-            problems.append(f"{what}: {unknown(where, name, allowed)}")
-    missing = [name for name, p in allowed.items() if p.default is p.empty and name not in given]
-    return problems + [f"{what}: {where} {name!r} is required and missing." for name in missing]
+            problems.append(f"{subject}: {unknown(where, name, allowed)}")
+    missing = [name for name, p in allowed.items() if p.default is p.empty and name not in values]
+    return problems + [f"{subject}: {where} {name!r} is required and missing." for name in missing]
 
 
 def value_problems(name: str, value: Any, hint: Any) -> Iterator[str]:
@@ -193,7 +193,7 @@ def _expected(value: Any, hint: Any) -> str | None:
     if fits(value, hint):
         return None
     for kind, marks in _members(hint):
-        if fits(value, kind):  # of the right type, so its constraint is what it breaks
+        if fits(value, kind):  # of the right type, so it breaks a constraint
             words = (mark.problem(value) for mark in marks if not isinstance(mark, Range))
             return next(filter(None, words), spell(hint))
     number = not isinstance(value, bool) and isinstance(value, Real) and value == value  # noqa: PLR0124 - NaN is none
@@ -223,7 +223,7 @@ def keywords_of(fn: Callable[..., Any], skip: Collection[str] = ()) -> dict[str,
 
 
 def takes_first(fn: Any, raises: type[TypeError], *, of: str, takes: str, named: str) -> None:
-    """Refuse as a part, ``of`` in words, what is no function whose first parameter, ``named`` so, is a ``takes``."""
+    """Raise unless ``fn``, called ``of`` in messages, is a function with a first parameter ``named``, a ``takes``."""
     form = f"({named}, *, keywords) -> Tensor"
     if isinstance(fn, type) or not callable(fn):
         kind = "a class" if isinstance(fn, type) else type(fn).__name__
@@ -244,7 +244,7 @@ def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:
     """
     target: Any = fn.__init__ if inspect.isclass(fn) else fn
     if not hasattr(target, "__annotations__"):
-        target = getattr(fn, "__call__", fn)  # noqa: B004 - the method is wanted
+        target = getattr(fn, "__call__", fn)  # noqa: B004 - the method itself is needed
     names = getattr(inspect.unwrap(target), "__globals__", {})
     hints: dict[str, Any] = {}
     for name, annotation in getattr(target, "__annotations__", {}).items():
@@ -308,7 +308,7 @@ def spell(hint: Any) -> str:
 
 
 def _spell(kind: Any, marks: Collection[Constraint], *, finite: bool = True) -> str:
-    """One alternative in words; ``finite`` is left out for a value that is no number."""
+    """One alternative in words; ``finite`` is False for a value that is no number."""
     if typing.get_origin(kind) is typing.Literal:
         return "one of " + ", ".join(repr(arg) for arg in typing.get_args(kind))
     if typing.get_origin(kind) in (list, Sequence) and typing.get_origin(typing.get_args(kind)[0]) is Annotated:
@@ -321,7 +321,7 @@ def _spell(kind: Any, marks: Collection[Constraint], *, finite: bool = True) -> 
         if isinstance(mark, Range) and kind in (int, float):
             return (mark if finite else replace(mark, finite=False)).phrase(name)
         if kind is str and isinstance(mark, Matches):
-            return mark.told
+            return mark.text
     return name
 
 

@@ -32,8 +32,8 @@ _import_lock = threading.RLock()
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One name of a registry and where it came from."""
+class RegistryEntry:
+    """A name of a registry and its source."""
 
     name: str
     way: Way
@@ -77,7 +77,7 @@ def load_plugin(reference: str, base: Path | None = None) -> ModuleType:
             return importlib.import_module(reference)
         except (Exception, SystemExit) as error:
             raise PluginError(
-                f"the plug-in {reference!r} cannot be imported: {_said(error)}. Its traceback is "
+                f"the plug-in {reference!r} cannot be imported: {_error_text(error)}. Its traceback is "
                 "above; if the module is yours, run from its folder, install it, or give its path (./file.py)."
             ) from error
 
@@ -108,7 +108,7 @@ def _load_file(reference: str, base: Path | None) -> ModuleType:
         if not isinstance(error, Exception | SystemExit):
             raise
         raise PluginError(
-            f"the plug-in file {path} cannot be imported: {_said(error)}. Its traceback is above."
+            f"the plug-in file {path} cannot be imported: {_error_text(error)}. Its traceback is above."
         ) from error
     return module
 
@@ -132,7 +132,7 @@ class Registry(Generic[T]):
     """Named parts of one kind, from four sources."""
 
     replacements: ClassVar[int] = 0
-    """How often an entry of any registry was replaced: what was resolved before may be out of date."""
+    """Number of replaced entries of all registries: an earlier lookup may be out of date."""
 
     def __init__(
         self,
@@ -145,8 +145,8 @@ class Registry(Generic[T]):
         """Describe the registry; messages call one entry a ``kind`` ("advantage estimator").
 
         ``builtins`` maps name to ``"module:attr"``; installed packages register in the entry-point ``group``. ``adopt``
-        turns whatever a reference or entry point gave (a plain function, say) into an entry's type, and rejects what
-        cannot be one with a ``TypeError``.
+        converts the object of a reference or entry point (such as a plain function) to an entry's type, or raises
+        ``TypeError``.
         """
         self.kind = kind
         self.group = group
@@ -188,7 +188,7 @@ class Registry(Generic[T]):
         return value
 
     def unregister(self, name: str) -> None:
-        """Remove what a decorator registered; tests and notebooks need it."""
+        """Remove an entry of a decorator, as tests and notebooks need."""
         self._registered.pop(name, None)
         self._resolved.pop(name, None)
 
@@ -196,7 +196,7 @@ class Registry(Generic[T]):
         """The entry of that name, importing it if need be.
 
         Raises:
-            UnknownNameError: nothing answers to the name; lists what there is and the nearest match.
+            UnknownNameError: the name does not exist; lists all names and the nearest match.
             PluginError: it exists, but cannot be imported.
         """
         if not isinstance(name, str):
@@ -236,30 +236,30 @@ class Registry(Generic[T]):
         return sorted({*self._builtins, *self._registered, *self._entry_points()})
 
     def way(self, name: str) -> Way:
-        """Where a name comes from."""
+        """The kind of source of a name."""
         if name in self._registered:
             return "registered"
         if name in self._builtins:
             return "built-in"
         return "entry point" if name in self._entry_points() else "reference"
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RegistryEntry]:
         """Every name and where it came from, sorted by name."""
-        found = [Entry(name, "built-in", path) for name, path in self._builtins.items()]
-        found += [Entry(name, "registered", held.source) for name, held in self._registered.items()]
-        found += [
-            Entry(name, "entry point", f"{point.value} ({_distribution(point)})")
+        entries = [RegistryEntry(name, "built-in", path) for name, path in self._builtins.items()]
+        entries += [RegistryEntry(name, "registered", entry.source) for name, entry in self._registered.items()]
+        entries += [
+            RegistryEntry(name, "entry point", f"{point.value} ({_distribution(point)})")
             for name, point in self._entry_points().items()
             if name not in self._registered
         ]
-        return sorted(found, key=lambda entry: entry.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
     def registered(self) -> list[T]:
-        """What decorators have registered."""
-        return [held.value for held in self._registered.values()]
+        """The entries from decorators."""
+        return [entry.value for entry in self._registered.values()]
 
-    def meant(self, part: Any, base: Path | None = None) -> T:
-        """The entry that is meant by a name, or by a function: the one it was registered as, or one made of it."""
+    def resolve(self, part: Any, base: Path | None = None) -> T:
+        """The entry for a name or a function: its registered entry, or a new one."""
         if isinstance(part, str) or not callable(part):
             return self.get(part, base=base)
         return self._convert(getattr(part, "__qualname__", type(part).__name__), part)
@@ -271,26 +271,26 @@ class Registry(Generic[T]):
         except (Exception, SystemExit) as error:
             raise PluginError(
                 f"the {self.kind} {name!r} of the installed package {_distribution(point)} ({point.value}) cannot be "
-                f"imported: {_said(error)}. Its traceback is above; repair or uninstall the package."
+                f"imported: {_error_text(error)}. Its traceback is above; repair or uninstall the package."
             ) from error
         if name in self._registered:  # importing the module ran its decorator
             return self._registered[name].value
         return self._convert(name, value)
 
     def _convert(self, name: str, value: Any) -> T:
-        for held in self._registered.values():
-            if held.value is value or getattr(held.value, "fn", held) is value:
-                return held.value
+        for entry in self._registered.values():
+            if entry.value is value or getattr(entry.value, "fn", entry) is value:
+                return entry.value
         return self._adopt(name, value) if self._adopt else value
 
     def _entry_points(self) -> "dict[str, EntryPoint]":
         if self.group is None:
             return {}
-        found: dict[str, EntryPoint] = {}
+        points: dict[str, EntryPoint] = {}
         from importlib.metadata import entry_points
 
         for point in entry_points(group=self.group):
-            other = found.get(point.name)
+            other = points.get(point.name)
             clash = self._builtins.get(point.name)
             if clash is not None:
                 raise DuplicateNameError(
@@ -302,20 +302,20 @@ class Registry(Generic[T]):
                     f"two installed packages give the {self.kind} {point.name!r}: {other.value} of "
                     f"{_distribution(other)} and {point.value} of {_distribution(point)}. Uninstall one of them."
                 )
-            found[point.name] = point
-        return found
+            points[point.name] = point
+        return points
 
 
-def beside(fn: Any, kind: type[T]) -> T | None:
-    """The ``kind`` that stands for a function in the module of the function, where it was made by hand."""
+def part_of_function(fn: Any, kind: type[T]) -> T | None:
+    """The ``kind`` object of a function in the function's own module, where the module defines one; else None."""
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
     parts = vars(module).values() if module else ()
     return next((part for part in parts if isinstance(part, kind) and getattr(part, "fn", None) is fn), None)
 
 
 def _same_definition(before: _Registered[Any], value: object, source: str) -> bool:
-    """True where the definition that holds a name registers it again, perhaps edited since."""
-    old, new = (getattr(held, "fn", held) for held in (before.value, value))
+    """True where the same definition registers its name again, perhaps edited."""
+    old, new = (getattr(part, "fn", part) for part in (before.value, value))
     same_name = getattr(old, "__qualname__", None) == getattr(new, "__qualname__", None)
     same_module = getattr(old, "__module__", None) == getattr(new, "__module__", None)
     same_file = before.source.rpartition(":")[0] == source.rpartition(":")[0]
@@ -327,7 +327,7 @@ def _same_module(reference: str, value: object) -> bool:
     return getattr(fn, "__module__", None) == reference.partition(":")[0]
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     ends = " (it ends the program)" if isinstance(error, SystemExit) else ""
     return f"{type(error).__name__}: {error}{ends}".rstrip(".")
 

@@ -1,6 +1,6 @@
-"""What a model did between a prompt and its end: turns of its own, and the calls of each with their results.
+"""The turns of a completion, each with its tool calls and their results.
 
-A turn is what the model writes in one go: up to its end, or up to calls of tools, whose results stand behind it.
+A turn is text that the model writes without interruption: up to its end, or up to calls of tools and their results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from grpo_verifiers.reading.messages import content_text
 
 CallStatus = Literal["ok", "error", "late", "died", "unknown", "bad_arguments", "cut"]
-"""How a call ended: ``error`` the tool raised, ``late`` it was ended at its deadline, ``died`` its process ended,
+"""End of a call: ``error`` the tool raised, ``late`` it was killed at its deadline, ``died`` its process ended,
 ``cut`` the completion ended before its result."""
 
 
@@ -21,7 +21,7 @@ class Call:
     Attributes:
         name: the tool's, as the model wrote it.
         arguments: by name; the text itself where it is no JSON object.
-        result: the text that the model got; an error's text where there was one.
+        result: the text for the model: a result or an error.
         status: how the call ended.
         seconds: how long it took.
     """
@@ -43,7 +43,7 @@ class Turn:
     Attributes:
         start: offset of its first character in the completion as sampled, as a ``Step`` counts.
         end: one past its last character.
-        text: what the model said, without the calls.
+        text: the text of the model, without the calls.
         calls: those at its end, in order.
         state: the key of the environment's state before the turn; None where it gives none.
         reward: the environment's own for this turn; None where it gives none.
@@ -58,12 +58,12 @@ class Turn:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Where it stands: ``Step(*turn.span, score)`` is its score."""
+        """Start and end: ``Step(*turn.span, score)`` scores the turn."""
         return self.start, self.end
 
 
 _TRL_ERROR = "{'error': "
-"""How TRL begins the result of a call that failed."""
+"""Start of TRL's result of a failed call."""
 
 
 def turns_of_messages(completion: Any) -> tuple[Turn, ...]:
@@ -75,20 +75,20 @@ def turns_of_messages(completion: Any) -> tuple[Turn, ...]:
     """
     if isinstance(completion, str):
         return (Turn(0, len(completion), completion),) if completion else ()
-    found: list[Turn] = []
+    turns: list[Turn] = []
     at = 0
     for place, message in enumerate(completion):
         text = content_text(message.get("content"))
         if message.get("role") == "assistant":
             calls = message.get("tool_calls") or ()
-            found.append(Turn(at, at + len(text), text, calls_of(calls, _results(completion[place + 1 :]))))
+            turns.append(Turn(at, at + len(text), text, calls_of(calls, _results(completion[place + 1 :]))))
         at += len(text)
-    return tuple(found)
+    return tuple(turns)
 
 
 def calls_of(calls: Sequence[Mapping[str, Any]], results: Sequence[str]) -> tuple[Call, ...]:
     """The calls of a message with their results, in order; one without a result was cut off."""
-    made = []
+    paired = []
     for place, call in enumerate(calls):
         function = call.get("function") or {}
         arguments = function.get("arguments", {})
@@ -98,15 +98,15 @@ def calls_of(calls: Sequence[Mapping[str, Any]], results: Sequence[str]) -> tupl
         if status == "ok" and text is not None and text.startswith(_TRL_ERROR):
             status = "error"
         name = function.get("name") or call.get("name") or "unknown"
-        made.append(Call(str(name), arguments if fits else str(arguments), text or "", status))  # type: ignore[arg-type]  # literals above
-    return tuple(made)
+        paired.append(Call(str(name), arguments if fits else str(arguments), text or "", status))  # type: ignore[arg-type]  # literals above
+    return tuple(paired)
 
 
 def _results(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tools said right behind a message."""
-    found = []
+    """The results directly after a message."""
+    results = []
     for message in messages:
         if message.get("role") != "tool":
             break
-        found.append(content_text(message.get("content")))
-    return found
+        results.append(content_text(message.get("content")))
+    return results

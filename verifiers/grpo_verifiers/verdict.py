@@ -12,19 +12,20 @@ from typing import Any, Literal
 
 from grpo_verifiers.errors import UnavailableError, VerifierFailedError
 from grpo_verifiers.errors.messages import exact, short
+from grpo_verifiers.stats import percentile
 
 Kind = Literal["raised", "timeout", "died", "outside", "broken"]
 """The ways in which a call may give no verdict: this is the one place for their meaning.
 
 A failure that may depend on the completion scores 0: left out of its group's statistics, a completion that breaks its
-check would do better than a wrong one. That is one that raised, returned what is no verdict, was late, or lost its
-process; ``on_error`` may say otherwise of the first two. A failure that cannot depend on it leaves the completion out:
-``outside``, a server is down, or the row's gold cannot be used. A check says so with ``UnavailableError``, or with a
-verdict of score None and status error. What is ``broken`` for every completion stops the run: the check cannot be
-loaded, or says with ``VerifierFailedError`` that it cannot work.
+check would do better than a wrong one. Such a call raised, returned no verdict, was late, or lost its process;
+``on_error`` can change the first two. A failure that cannot depend on it leaves the completion out: ``outside``, a
+server is down, or the row's gold is unusable. A check reports it by ``UnavailableError``, or by a verdict of score None
+and status error. A check that is ``broken`` for every completion stops the run: it cannot be loaded, or raises
+``VerifierFailedError``.
 """
 LARGEST = 3.4028234663852886e38
-"""The largest score, and its negative the smallest: rewards are float32, where what lies beyond is infinite."""
+"""The largest score, and its negative the smallest: rewards are float32, and a larger number is infinite."""
 MAX_DETAIL = 2000
 MAX_STEPS = 10_000
 MAX_OFFSET = 1 << 53
@@ -53,7 +54,7 @@ class Step:
     Attributes:
         start: offset of its first character in the completion as sampled.
         end: one past its last character; past the end of the completion it means the end.
-        score: None where the step states nothing that can be judged.
+        score: None for a step without a judgement.
     """
 
     start: int
@@ -73,7 +74,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One completion's score, how it came about, and why.
+    """The score of one completion, with its status and reason.
 
     >>> Verdict(1.0).status, Verdict(0.4).status, Verdict(None).status
     (<Status.CORRECT: 'correct'>, <Status.PARTIAL: 'partial'>, <Status.NOT_APPLICABLE: 'not_applicable'>)
@@ -81,11 +82,10 @@ class Verdict:
     Attributes:
         score: None leaves the completion out of the group's statistics; reserved for "does not apply" and for
             failures that do not depend on the completion (see `Kind`).
-        status: the kind of outcome; unless given, read off the score (1 and more: correct, 0 and less: wrong,
+        status: the kind of outcome; by default from the score (1 and more: correct, 0 and less: wrong,
             between: partial, None: not applicable).
-        detail: the reason, for people; its first 2,000 characters are kept.
-        steps: scores of the reasoning steps, if the verifier gives any; kept in the order of the text. They must not
-            overlap.
+        detail: the reason, for people; cut after 2,000 characters.
+        steps: scores of the reasoning steps, if the verifier gives any, sorted by position. They must not overlap.
     """
 
     score: float | None
@@ -94,7 +94,7 @@ class Verdict:
     steps: tuple[Step, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        # what is of its exact type already is the rule, and looked at the cheapest way
+        # most values have their exact type already: test that first, since it is cheap
         if self.score is not None and not (type(self.score) is float and -LARGEST <= self.score <= LARGEST):
             object.__setattr__(self, "score", score_of("Verdict.score", self.score))
         if type(self.status) is not Status:
@@ -115,7 +115,7 @@ class Verdict:
 
 
 def remade(verdict: Any) -> Verdict:
-    """The same verdict of exact types: what a subclass or ``object.__setattr__`` put into a frozen one is looked at.
+    """A validated copy with exact types: a subclass or ``object.__setattr__`` may have changed a frozen verdict.
 
     Raises:
         TypeError: it is no verdict, or holds a value of a wrong type.
@@ -127,7 +127,7 @@ def remade(verdict: Any) -> Verdict:
     return Verdict(verdict.score, verdict.status, verdict.detail, tuple(steps))
 
 
-def score_of(what: str, value: Any) -> float:
+def score_of(name: str, value: Any) -> float:
     """A number of any kind as a float that rewards can hold.
 
     Raises:
@@ -139,11 +139,11 @@ def score_of(what: str, value: Any) -> float:
     except OverflowError:
         number = LARGEST * 10
     except Exception as error:
-        raise TypeError(f"{what} must be a number or None, not {short(value)}.") from error
+        raise TypeError(f"{name} must be a number or None, not {short(value)}.") from error
     if not math.isfinite(number):
-        raise ValueError(f"{what} must be finite, not {number}; use None for 'does not apply'.")
+        raise ValueError(f"{name} must be finite, not {number}; use None for 'does not apply'.")
     if abs(number) > LARGEST:
-        raise ValueError(f"{what} must be between {-LARGEST:.8g} and {LARGEST:.8g} (float32), not {short(value)}.")
+        raise ValueError(f"{name} must be between {-LARGEST:.8g} and {LARGEST:.8g} (float32), not {short(value)}.")
     return number
 
 
@@ -170,14 +170,14 @@ def _status_of(score: float | None) -> Status:
     return Status.WRONG if score <= 0 else Status.PARTIAL
 
 
-def _offset(what: str, value: Any) -> int:
-    """A whole number as an exact int."""
+def _offset(name: str, value: Any) -> int:
+    """An integer of any type as an exact int."""
     if isinstance(value, bool):
-        raise TypeError(f"{what} must be an integer, not {value!r}.")
+        raise TypeError(f"{name} must be an integer, not {value!r}.")
     try:
         return int.__int__(operator.index(value))
     except Exception as error:
-        raise TypeError(f"{what} must be an integer, not {short(value)}.") from error
+        raise TypeError(f"{name} must be an integer, not {short(value)}.") from error
 
 
 def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
@@ -217,20 +217,11 @@ def metrics_of(label: str, verdicts: Sequence[Verdict], seconds: Sequence[float]
     if not verdicts:
         return {}
     counts = Counter(verdict.status for verdict in verdicts)
-    found = {f"verifiers/{label}/status/{status.value}": counts[status] / len(verdicts) for status in Status}
+    metrics = {f"verifiers/{label}/status/{status.value}": counts[status] / len(verdicts) for status in Status}
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
     if scores:
-        found[f"verifiers/{label}/mean"] = math.fsum(scores) / len(scores)
+        metrics[f"verifiers/{label}/mean"] = math.fsum(scores) / len(scores)
     if seconds:
-        found[f"verifiers/{label}/latency_p50"] = percentile(seconds, 0.5)
-        found[f"verifiers/{label}/latency_p95"] = percentile(seconds, 0.95)
-    return found
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Linear interpolation between the two nearest values."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+        metrics[f"verifiers/{label}/latency_p50"] = percentile(seconds, 0.5)
+        metrics[f"verifiers/{label}/latency_p95"] = percentile(seconds, 0.95)
+    return metrics

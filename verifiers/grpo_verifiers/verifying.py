@@ -54,7 +54,7 @@ _ACCEPTED = "expected a check function, a TRL reward function (completions, **kw
 
 
 def _adopt(name: str, value: Any) -> Verifier:
-    """Make a verifier of whatever a built-in's path, a reference or an entry point gave."""
+    """Return the object of a built-in's path, a reference or an entry point as a verifier."""
     if name in BUILTINS and str(getattr(value, "__module__", "")).startswith(f"{__package__}."):
         return FunctionVerifier(value, name, replace(traits_of(value), builtin=True))
     if isinstance(value, Verifier):
@@ -109,8 +109,8 @@ def verifier(
 
     >>> @verifier("doc_ends_with", isolation="inline", stated=lambda completion, **_: completion.split()[-1])
     ... def ends_with(completion, answer, *, ignore_case: bool = False):
-    ...     text, wanted = (t.lower() if ignore_case else t for t in (completion, answer))
-    ...     return text.endswith(wanted)
+    ...     text, expected = (t.lower() if ignore_case else t for t in (completion, answer))
+    ...     return text.endswith(expected)
     >>> get_verifier("doc_ends_with", ignore_case=True).verify("It is Four", answer="four")
     Verdict(score=1.0, status=<Status.CORRECT: 'correct'>, detail='', steps=())
     >>> REGISTRY.unregister("doc_ends_with")
@@ -120,28 +120,28 @@ def verifier(
         timeout: seconds that one call may take.
         isolation: ``"process"``: in a worker that is killed at its deadline (the default); ``"inline"``: in the
             trainer, for functions that are quick and cannot hang (the default for async functions); ``"ray"``: in a
-            worker as of ``"process"``, on a node of a Ray cluster.
+            worker as for ``"process"``, on a node of a Ray cluster.
         home: like ``isolation``, but a timeout that a user sets moves an inline check to a worker.
-        on_error: what it means that the function raises, or returns what is no verdict: ``"zero"`` scores the
+        on_error: the effect of an exception, or of a result that is no verdict: ``"zero"`` scores the
             completion 0, ``"null"`` leaves it out, ``"raise"`` stops the run. Unset: zero, and the run stops where it
             does nothing else. Where something outside fails (a server), raise ``UnavailableError``: that leaves out.
         max_concurrency: how many calls of an async function run at a time.
-        memory: GiB of address space of a worker; 0 for no cap, 2 unless given.
+        memory: GiB of address space of a worker; 0 for no cap, 2 by default.
         env: environment variables that its workers keep although they look like secrets.
-        pure: its verdicts depend on its arguments only: equal questions are asked once.
-        steps: whether it gives scores of steps; None: only running it can tell.
+        pure: its verdicts depend on its arguments only: equal calls run once.
+        steps: it scores steps (True), never does (False), or only a run can tell (None).
         fast: a function of the same arguments for the trainer's process, in bounded time: it returns a verdict, or None
             to let the worker decide, or a mapping of arguments that ask the same question in fewer characters.
-        option_problems: takes the options and returns what is wrong with them beyond what the signature says; an error
+        option_problems: takes the options and returns problems that the signature cannot express; an error
             of this package that it raises counts as one more problem.
         golds: takes gold answers and options, and returns a report on those that cannot be used.
-        trials: takes the values of a row and options, and returns completions whose verdicts are known beforehand.
-        gold_columns: columns that ``golds`` or ``trials`` read where the dataset has them, beside the check's own.
-        gold_sample: rows that are looked at when training starts; None: all.
+        trials: takes the values of a row and options, and returns completions with expected verdicts.
+        gold_columns: columns that ``golds`` or ``trials`` read where the dataset has them, besides its own.
+        gold_sample: number of rows to check when training starts; None: all.
         stated: takes a completion and options, and returns the answer that it states, as the column ``answer`` would
             hold it, or None: with it samples can vote (maj@k).
-        stricter: values of options that close its loopholes and that an honest completion passes as well: where a
-            config has others, ``diagnosis: {judge: strict}`` judges with these.
+        stricter: values of options that close its loopholes and that an honest completion still passes;
+            ``diagnosis: {judge: strict}`` judges with these where a config has looser ones.
     """
     if not isinstance(name, str):
         raise TypeError('@verifier needs a name: write @verifier("my_check") above the function.')
@@ -166,7 +166,7 @@ def verifier(
 
 
 def _names(value: Any) -> Any:
-    """A tuple of several names; one text, which would fall into letters, stays for the check of declarations."""
+    """A tuple of several names; a single text is returned unchanged, for the check of declarations."""
     return value if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
 
 
@@ -202,10 +202,10 @@ def get_verifier(
     Args:
         name: a registered name, a reference (``package.module:attr``, ``./file.py:attr``), or the thing itself.
         base: folder that a relative ``./file.py`` starts from.
-        label: its name in logs; the ``name`` unless given.
+        label: its name in logs; by default ``name``.
         columns: parameter to dataset column, where they differ.
         timeout: seconds that one call may take.
-        on_error: what a failure means: ``"zero"``, ``"null"`` or ``"raise"``.
+        on_error: the effect of a failure: ``"zero"``, ``"null"`` or ``"raise"``.
         isolation: ``"process"``, ``"inline"`` or ``"ray"``.
         plugins: modules that its workers import first, as `load_plugins` returns them.
         **kwargs: options of the function; one that names a column parameter takes the column's place.
@@ -214,42 +214,41 @@ def get_verifier(
         UnknownNameError: nothing has that name.
         KeywordError: options, columns or settings that it does not take; all of them in one message.
     """
-    redact(kwargs)  # remembers secrets, for whatever is said from here on
+    redact(kwargs)  # remembers secrets, so that later messages hide them
     if isinstance(name, Verifier):
-        found = name
+        source = name
     elif isinstance(name, str):
-        found = REGISTRY.get(name, base=Path(base) if base is not None else None)
+        source = REGISTRY.get(name, base=Path(base) if base is not None else None)
     else:
-        found = _adopt(getattr(name, "__name__", type(name).__name__), name)
-    given = {"timeout": timeout, "on_error": on_error, "isolation": isolation}
-    changed = {key: value for key, value in given.items() if value is not None}
+        source = _adopt(getattr(name, "__name__", type(name).__name__), name)
+    settings = {"timeout": timeout, "on_error": on_error, "isolation": isolation}
+    changed = {key: value for key, value in settings.items() if value is not None}
     if label is not None and (problem := label_problem(label)):
-        raise KeywordError(f"verifier {found.label!r}: {problem}")
-    if not isinstance(found, FunctionVerifier):
-        return _relabel(found, label, {**changed, **kwargs, **({"columns": columns} if columns else {})})
-    as_it_is = found is name and not (label or columns or kwargs or changed or plugins)
-    made = found
+        raise KeywordError(f"verifier {source.label!r}: {problem}")
+    if not isinstance(source, FunctionVerifier):
+        return _relabel(source, label, {**changed, **kwargs, **({"columns": columns} if columns else {})})
+    as_it_is = source is name and not (label or columns or kwargs or changed or plugins)
+    configured = source
     if not as_it_is:
-        made = found.derive(label=label, columns=columns, options=kwargs, plugins=tuple(plugins), **changed)
-    problems = made.check()
+        configured = source.derive(label=label, columns=columns, options=kwargs, plugins=tuple(plugins), **changed)
+    problems = configured.check()
     if problems:
         raise KeywordError("\n".join(problems))
-    return made
+    return configured
 
 
-def _relabel(found: Verifier, label: str | None, extra: Mapping[str, Any]) -> Verifier:
+def _relabel(part: Verifier, label: str | None, extra: Mapping[str, Any]) -> Verifier:
     if extra:
         raise KeywordError(
-            f"verifier {found.label!r} is composed of others and takes no {', '.join(sorted(extra))}: set that on its "
-            "parts."
+            f"verifier {part.label!r} is a composition and takes no {', '.join(sorted(extra))}: set that on its parts."
         )
-    if label is None or label == found.label:
-        return found
+    if label is None or label == part.label:
+        return part
     import copy
 
-    made = copy.copy(found)
-    made.label = made.__name__ = label
-    return made
+    copied = copy.copy(part)
+    copied.label = copied.__name__ = label
+    return copied
 
 
 def load_plugins(references: Sequence[str], base: Path | str | None = None) -> tuple[str, ...]:

@@ -10,10 +10,9 @@ from benchmarks.gpu.check import GIB, Context, Skipped
 from benchmarks.gpu.checks.setup import lora, prompts, reward, settings
 from benchmarks.gpu.models import config_of, number_tokenizer, random_model
 from benchmarks.gpu.results import OFF
-from grpo_plus.training.hooks import Hook
 
 
-class _Peaks(Hook):
+class _Peaks:
     """The most memory in use while completions were drawn, and since.
 
     What PyTorch reserves is more and says little: a cache that grows leaves blocks that are each a little too small,
@@ -25,7 +24,7 @@ class _Peaks(Hook):
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """Read before and behind."""
+        """Around the sampling of completions."""
         _reset()
         yield
         self.rollout = float(torch.cuda.max_memory_allocated())
@@ -73,8 +72,10 @@ def run(context: Context, *, size: str, card: float) -> None:
     peaks = _Peaks() if context.cuda else None
     trainer = GRPOPlusTrainer(
         model, reward, args, prompts(8, chosen.prompt_length), processing_class=number_tokenizer(config.vocab_size),
-        peft_config=lora(chosen.rank), hooks=[] if peaks is None else [peaks],
+        peft_config=lora(chosen.rank),
     )  # fmt: skip
+    if peaks is not None:
+        trainer.pipeline.clock.sampling = peaks.sampling
     begun = time.perf_counter()
     trainer.train()
     seconds = (time.perf_counter() - begun) / 2
@@ -82,7 +83,7 @@ def run(context: Context, *, size: str, card: float) -> None:
     context.report(
         size=size, card=round(card, 2), micro_batch=chosen.micro_batch, rows=chosen.rollout_rows,
         completion=chosen.completion_length, rank=chosen.rank, seconds_a_step=seconds,
-        retries=trainer.retry.count, planned=planned,
+        retries=trainer.pipeline.retry.count, planned=planned,
         parts={name: one / GIB for name, one in found.estimate.parts().items()},
     )  # fmt: skip
     head = f"{chosen.completion_length} tokens, {chosen.micro_batch} a pass, {chosen.rollout_rows} rows"
@@ -97,9 +98,8 @@ def run(context: Context, *, size: str, card: float) -> None:
     measured = (ALLOCATOR * max(train, peaks.rollout) + RUNTIME) / GIB
     ratio = measured / planned
     context.report(measured=measured, ratio=ratio, reserved=reserved)
-    context.expect(
-        trainer.retry.count == 0, f"memory ran out {trainer.retry.count} time(s), and the step went through in parts"
-    )
+    retries = trainer.pipeline.retry.count
+    context.expect(retries == 0, f"memory ran out {retries} time(s), and the step went through in parts")
     if context.real and not context.tiny:
         context.expect(abs(ratio - 1) <= OFF, f"measured {measured:.2f} GiB is {ratio:.2f} of the plan")
     context.headline(f"{head}, measured {measured:.2f} GiB ({ratio:.2f}), {seconds:.1f} s a step")

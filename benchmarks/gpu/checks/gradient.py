@@ -80,9 +80,9 @@ def _turns(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def _supports(batch: dict[str, Any]) -> dict[str, Any]:
     """What could be drawn: a third of the vocabulary for each token, the token itself among it."""
-    from grpo_plus.sampling.support import SupportLog
+    from grpo_plus.sampling.allowed_tokens import AllowedTokensLog
 
-    noted, random = SupportLog(), torch.Generator().manual_seed(5)
+    noted, random = AllowedTokensLog(), torch.Generator().manual_seed(5)
     ids, mask = batch["completion_ids"], batch["completion_mask"]
     vocabulary = int(ids.max()) + 1
     for place in range(ids.shape[1]):

@@ -75,7 +75,7 @@ def _step(context: Context, size: str, where: str, kind: str, fence: float | Non
     before = [parameter.detach().to("cpu", torch.float32, copy=True) for parameter in trained]
     trainer.train()
     moved = torch.cat([(p.detach().float().cpu() - start).flatten() for p, start in zip(trained, before, strict=True)])
-    retries = int(trainer.retry.count)
+    retries = int(trainer.pipeline.retry.count)
     del trainer, trained, model
     release()
     peak = (min(seen), max(seen)) if seen else None

@@ -245,7 +245,7 @@ def _warm(
     """Return the folder of the warm start on these rows, with ``tools`` in the prompts."""
     from transformers import AutoTokenizer
 
-    from grpo_plus.training.markers import markers_of
+    from grpo_plus.training.rollout.markers import markers_of
     from grpo_plus.warm_start.examples import Row, encode
     from grpo_plus.warm_start.make import Start, obtain, store_of
     from grpo_plus.warm_start.options import WarmStart

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 
 from grpo_plus import GRPOPlusTrainer
 from grpo_plus.checkpoints import manifest
-from grpo_plus.training.state import StateError
+from grpo_plus.training.resume.state import StateError
 
 SAVED = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "rollout": "auto", "seed": 11}
 REFERENCE = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 2}
@@ -120,7 +120,7 @@ def main(folder, model, *killed):
     last.add_callback(steps)
     last.train(resume_from_checkpoint="last")
     found["torn"] = steps.seen
-    assert last.saving.save_model(folder / "final") is None
+    assert last.pipeline.saving.save_model(folder / "final") is None
     truth = weights(last.model)
     if rank == 0:
         saved = load_file(folder / "final/model.safetensors")

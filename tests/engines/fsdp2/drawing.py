@@ -114,7 +114,7 @@ def main(folder, model):
         sharded(trainer)
         rank = trainer.accelerator.process_index
         entry = trainer.state.log_history[-2]
-        stock = getattr(trainer.rollouts.rollout, "stock", None)
+        stock = getattr(trainer.pipeline.lean.rollout, "stock", None)
         found[name] = {"lengths": trainer.lengths, "equal": trainer.equal, "stock": stock}
         found[name]["broken"] = trainer.broken
         found[name]["log"] = {key: value for key, value in entry.items() if key.startswith("rollout/")}

@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.testing import make_tiny_model
-from grpo_plus.training.drift import DriftError
+from grpo_plus.training.rollout.vllm_drift import DriftError
 
 SIZES = {"architecture": "llama", **HEADS}
 ROWS = Dataset.from_list([{"prompt": f"{a}+{b}="} for a in range(8) for b in range(8)])

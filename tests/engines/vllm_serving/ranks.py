@@ -9,9 +9,8 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType
 from peft import LoraConfig
 
-from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus.cli import quickstart
-from grpo_plus.training import reference
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer, quickstart
+from grpo_plus.training.update import reference
 
 REFRESHED = {"beta": 0.01, "sync_ref_model": True, "ref_model_sync_steps": 2, "ref_model_mixup_alpha": 1.0}
 

@@ -191,7 +191,7 @@ class TestFiles:
 
     def test_a_pattern_holds_for_all_that_is_drawn(self, server, make):
         run, texts = make(server.url, max_steps=1, vllm_structured_outputs_regex=r"[1-4]{3}"), []
-        run.hooks.append(Texts(texts))
+        run.pipeline.stages.append(Texts(texts))
         run.train()
         assert len(texts) == 64
         assert all(re.fullmatch("[1-4]{3}", text) for text in texts), set(texts)
@@ -272,6 +272,6 @@ class TestAnotherServer:
 
     def test_a_token_that_the_model_does_not_know(self, server, make):
         run = make(server.url, max_steps=1)
-        run.serving.server._vocabulary = 20
+        run.pipeline.vllm_server.server._vocabulary = 20
         with pytest.raises(ServerError, match=r"drew the token \d+, but .* knows 20 tokens"):
             run.train()

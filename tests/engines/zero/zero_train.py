@@ -18,9 +18,10 @@ from datasets import Dataset
 from peft import LoraConfig
 from transformers import BitsAndBytesConfig
 
-from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer, _trl
+from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.engine import facts_of
 from grpo_plus.evaluation.measure import Measure
+from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers import verifier
 
 RANK, WORLD = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -139,14 +140,14 @@ def run(folder, name, model, *, stage=None, reward="mixed", precision="no", envi
     if measure:
         measure.before(said.append, resumes=resume is not None)
     trainer.train(resume_from_checkpoint=resume and str(folder / resume))
-    problem = trainer.saving.save_model(folder / name)
+    problem = trainer.pipeline.saving.save_model(folder / name)
     assert problem is None, problem
     if measure:
         said.append(measure.take("after"))
     kept = measure.found.items() if measure else ()
     measured = {when: [one.as_json() for one in found.samples] for when, found in kept}
-    every = _trl.gather_objects([seen])
-    metrics = _trl.gather_objects([trainer.engine.metrics])
+    every = gather_objects([seen])
+    metrics = gather_objects([trainer.engine.metrics])
     return {
         "kind": facts_of(trainer, trainer.objective).kind,
         "wrapper": type(trainer.model_wrapped).__name__,
@@ -154,8 +155,8 @@ def run(folder, name, model, *, stage=None, reward="mixed", precision="no", envi
         "dtype": str(next(trainer.model.parameters()).dtype),
         "drawn": every,
         "engine": metrics,
-        "lean": trainer.rollouts.rollout is not None,
-        "stock_drew": getattr(trainer.rollouts.rollout, "stock", None),
+        "lean": trainer.pipeline.lean.rollout is not None,
+        "stock_drew": getattr(trainer.pipeline.lean.rollout, "stock", None),
         "logs": [entry for entry in trainer.state.log_history if "loss" in entry],
         "evaluations": [entry for entry in trainer.state.log_history if "eval_reward" in entry],
         "said": said,
@@ -166,7 +167,7 @@ def run(folder, name, model, *, stage=None, reward="mixed", precision="no", envi
 
 def known_start(trainer):
     """An adapter that is not nothing, the same everywhere: B begins at zero, which would leave A without a gradient."""
-    from grpo_plus.training.pieces import whole
+    from grpo_plus.trl.sharded import whole
 
     named = [(name, weight) for name, weight in trainer.model.named_parameters() if "lora_" in name]
     with whole([weight for _, weight in named], change=True), torch.no_grad():
@@ -176,7 +177,7 @@ def known_start(trainer):
 
 
 def reference_of(trainer):
-    named = (hook for hook in trainer.hooks if hook.name in ("reference", "reference_model") and hook._active)
+    named = (hook for hook in trainer.pipeline.stages if hook.name in ("reference", "reference_model") and hook._active)
     return next(named, None)
 
 

@@ -25,7 +25,7 @@ from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Limits
 from grpo_verifiers.sandbox.inside import seccomp, syscalls
 from grpo_verifiers.sandbox.inside.proc import descendants
-from grpo_verifiers.sandbox.watch import Watch, deleted, disk_used
+from grpo_verifiers.sandbox.watch import UsageMonitor, deleted_bytes, disk_used
 
 from .conftest import offered, opened
 
@@ -213,7 +213,7 @@ def f(*numbers):
     return told
 """
     column = {"x86_64": 0, "aarch64": 1}[os.uname().machine]
-    numbers = seccomp.denied(column, alone=box.kind.level == "full")
+    numbers = seccomp.denied_numbers(column, alone=box.kind.level == "full")
     assert len(numbers) > 100
     assert answer(box, source, *numbers)[1:] == [["l", -1, errno.EPERM]] * len(numbers)
     newer = range(syscalls.NEWEST + 1, syscalls.NEWEST + 40)
@@ -402,7 +402,7 @@ def f():
     work, thread = "def work():" + together.partition("def f():")[2], "threading.Thread(target=work, daemon=True)"
     by_thread = f"import threading\n{work}\ndef f():\n    t = {thread}; t.start(); t.join(9); return 'held'"
     assert (answer(box, by_thread, limits=small), answer(box, "def f(): return 1", limits=small)) == ("memory", 1)
-    assert Watch(box, Limits()).overuse() == ""
+    assert UsageMonitor(box, Limits()).overuse() == ""
 
 
 OUT_OF_PAGE_TABLES = """
@@ -492,10 +492,10 @@ def test_a_folder_full_of_files_is_not_looked_through_at_every_turn(tmp_path, mo
     with opened("none") as box, monkeypatch.context() as patch:
         patch.setattr("grpo_verifiers.sandbox.watch.disk_used", looked)
         patch.setattr(box, "folder", str(tmp_path))
-        watch = Watch(box, Limits())
+        watch = UsageMonitor(box, Limits())
         assert {watch.overuse() for _ in range(20)} == {""}
         assert 1 <= len(looks) < 10
-        assert Watch(box, Limits(disk=16 << 20)).overuse() == "disk"
+        assert UsageMonitor(box, Limits(disk=16 << 20)).overuse() == "disk"
 
 
 @pytest.mark.slow
@@ -514,7 +514,7 @@ def f():
             unnamed.write(b"x" * (1 << 20))
             unnamed.flush()
             holder = subprocess.Popen(["sleep", "600"], pass_fds=[unnamed.fileno()])
-        assert deleted({holder.pid}, box.folder or "/tmp") == 1 << 20
+        assert deleted_bytes({holder.pid}, box.folder or "/tmp") == 1 << 20
         holder.kill()
         holder.wait()
         if level == "process" and os.geteuid() != 0:

@@ -123,9 +123,11 @@ def f():
 
 
 def test_a_folder_that_was_asked_for_and_gives_no_cgroup_is_refused(monkeypatch, tmp_path):
-    for place, why in ((tmp_path, "hands no memory controller down"), (tmp_path / "nowhere", "No such file")):
+    for place, why in ((tmp_path, "does not delegate the memory controller"), (tmp_path / "nowhere", "No such file")):
         monkeypatch.setenv("GRPO_VERIFIERS_CGROUP", str(place))
-        with pytest.raises(BoxError, match=rf"GRPO_VERIFIERS_CGROUP is '{place}', where none can be made: .*{why}"):
+        with pytest.raises(
+            BoxError, match=rf"GRPO_VERIFIERS_CGROUP is '{place}', and no cgroup can be created there: .*{why}"
+        ):
             Box(BoxKind("none"))
     assert list(tmp_path.iterdir()) == []
 
@@ -184,7 +186,7 @@ def test_processes_enter_and_leave_a_cgroup_of_version_2():
     grandchild = int(child.stdout.readline())
     procs = Path(group._memory, "cgroup.procs")
     assert {int(pid) for pid in procs.read_text().split()} == {child.pid, grandchild}
-    assert not group.overflowed()
+    assert not group.has_overflowed()
     for pid in (child.pid, grandchild):
         os.kill(pid, signal.SIGKILL)
     child.communicate()

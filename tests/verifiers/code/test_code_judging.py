@@ -180,7 +180,7 @@ def test_values_and_outputs_are_compared_by_type_value_and_line():
 
 def test_tests_of_no_shape_exclude_the_row_and_empty_keys_count_as_absent():
     for tests, message in [
-        *((None, "tests is 'None'"), ([], "tests is empty"), ("[]", "tests is empty"), ("not json", "no JSON")),
+        *((None, "tests is 'None'"), ([], "tests is empty"), ("[]", "tests is empty"), ("not json", "not JSON")),
         ({"stdin": "", "stdout": ""}, "expected a list of tests"),
         (["assert f() == 1"], r"\(for an assertion: {code: "),
         ([{"input": "1", "output": "2"}], "input is stdin here, output is stdout here"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code import probe
-from grpo_verifiers.code._results import Failed, Passed, Results, Unseen, verdict_of
+from grpo_verifiers.code._results import Failed, Passed, ResultSheet, Unseen, verdict_of
 
 from .programs import TALKER
 
@@ -34,11 +34,11 @@ def test_only_a_test_that_passed_itself_counts(results):
 
 
 def test_a_sheet_holds_each_outcome_once_and_a_copied_pass_counts_for_one():
-    sheet = Results(3)
+    sheet = ResultSheet(3)
     sheet.note(1, Passed(1))
     with pytest.raises(ValueError, match="test 1 has the outcome pass already"):
         sheet.note(1, Failed("wrong"))
-    with pytest.raises(ValueError, match="a pass of test 1 is noted for test 2"):
+    with pytest.raises(ValueError, match="a pass of test 1 was entered for test 2"):
         sheet.note(2, Passed(1))
     assert [result.kind for result in sheet.results()] == ["unseen", "pass", "unseen"]
     assert (verdict_of([], "all").score, verdict_of([Passed(0)] * 20, "share").score) == (0, 1 / 20)

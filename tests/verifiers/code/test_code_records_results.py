@@ -20,7 +20,7 @@ from grpo_verifiers.code import tests as _tests
 from grpo_verifiers.code._results import (
     Failed,
     Passed,
-    Results,
+    ResultSheet,
     Unseen,
     pack_results,
     spell,
@@ -29,7 +29,7 @@ from grpo_verifiers.code._results import (
 )
 from grpo_verifiers.code.guest import raised, records, values
 from grpo_verifiers.code.guest.blocks import program_of
-from grpo_verifiers.code.guest.values import NoValueError, TooLargeError, check, decode, encode
+from grpo_verifiers.code.guest.values import NoValueError, ValueTooLargeError, check, decode, encode
 
 SHOWN = [
     (1, 1, "1"), (-(1 << 63), -(1 << 63), str(-(1 << 63))), ((1 << 63) - 1, (1 << 63) - 1, str((1 << 63) - 1)), (1 << 63, ["i", hex(1 << 63)], "0x8000000000000000"), (-(1 << 63) - 1, ["i", hex(-(1 << 63) - 1)], "-0x8000000000000001"),
@@ -65,7 +65,7 @@ def nested(depth):
 def test_values_have_bounds_of_depth_and_of_members():
     check(encode(nested(99)))
     for large in (nested(100), {"a": nested(99)}, [0] * 200_001, dict.fromkeys(range(200_001)), iter([0] * 200_001), Counter(range(200_001))):  # fmt: skip
-        with pytest.raises(TooLargeError):
+        with pytest.raises(ValueTooLargeError):
             encode(large)
     for fits in ([0] * 200_000, iter([0] * 200_000), dict.fromkeys(range(200_000))):
         assert len(encode(fits)) == 200_001
@@ -169,7 +169,7 @@ def test_a_stand_in_is_equal_by_its_fields_and_has_no_others(space):
     assert (type(point).__name__, point.x, point == (1, 2), type(point) is type(decode(encode(POINT(3, 4))))) == ("Point", 1, True, True)  # fmt: skip
 
     def back(tree):
-        return decode(tree, lambda *parts: records.rebuilt(space, *parts))
+        return decode(tree, lambda *parts: records.rebuild(space, *parts))
 
     assert back(encode(one)) == space["A"](1, [2])
     assert back(encode(red)) is space["Colour"].RED
@@ -226,10 +226,10 @@ def test_a_reply_is_a_value_an_exception_what_is_missing_or_malformed():
     test = _tests.CallTest("f", ["l"], ["d"], 0.5)
     for reply, result in ((["value", 0.5], Passed(3)), (["value", 1], Failed("wrong", "f returned 1, expected 0.5")), (["missing"], Failed("wrong", "f is not defined")), (["value", ["r", 1, 2, 3]], Failed("wrong", "f returned range(1, 2, 3), expected 0.5"))):  # fmt: skip
         assert _grade.grade_value(3, test, reply, 1e-6) == result
-    for reply, words in (([], ""), (None, ""), (["a", "b"], "b"), (["a", 1], ""), (["ModuleNotFoundError: x"], "ModuleNotFoundError: x; modules beyond the standard library are there where preload names them")):  # fmt: skip
+    for reply, words in (([], ""), (None, ""), (["a", "b"], "b"), (["a", 1], ""), (["ModuleNotFoundError: x"], "ModuleNotFoundError: x; preload lists the modules beyond the standard library")):  # fmt: skip
         assert _grade._words(reply) == words
     for end, kind in (("timeout", "timeout"), *((each, "limit") for each in ("memory", "processes", "disk", "output", "sent", "killed")), ("exit", "ended"), ("protocol", "ended")):  # fmt: skip
-        assert _grade._ended(types.SimpleNamespace(end=end, why="why")) == Failed(kind, "why")
+        assert _grade._failure_of(types.SimpleNamespace(end=end, why="why")) == Failed(kind, "why")
     hint = "(assert_mode='in_process' runs test code and program together, where the program can fool it)"
     assert [_grade._outcome(1, *given) for given in (("pass", ""), ("fail", "x"), ("refused", "y"))] == [Passed(1), Failed("wrong", "failed ('x')"), Failed("refused", f"'y' {hint}")]  # fmt: skip
     for kind, why, said in (("uncrossable", "passes z", "test 2 passes z, which cannot cross"), ("idle", "", "test 2 never calls the program"), ("broken", "x", "test 2 is broken: 'x'$"), ("broken", "ModuleNotFoundError: x", r"\(modules beyond the standard library .* need no import\)$")):  # fmt: skip
@@ -263,8 +263,8 @@ def test_a_verdict_is_that_of_all_tests_and_says_which_failed_first():
     for bad in ([["pass", ""]], {}, None, [["pass"]] * 2, [["odd", ""]] * 2, [["pass", 1]] * 2, [["wrong", "a" * 2001]] * 2, ["pass"] * 2, [["pass", "", 1]] * 2):  # fmt: skip
         with pytest.raises(ValueError, match=r"no outcome of a test|outcomes of 2 tests"):
             unpack_results(bad, 2)
-    assert Results(2).results("why") == [Unseen("why")] * 2
-    sheet = Results(1)
+    assert ResultSheet(2).results("why") == [Unseen("why")] * 2
+    sheet = ResultSheet(1)
     sheet.note(0, Unseen("own"))
     assert sheet.results("why") == [Unseen("own")]
 

@@ -42,12 +42,12 @@ def walk(code, arch, number, arguments=()):
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_call_gets_the_answer_of_its_list(machine, alone):
     arch, column = MACHINES[machine]
-    code = seccomp.assemble(arch, column, seccomp.denied(column, alone=alone))
+    code = seccomp.assemble(arch, column, seccomp.denied_numbers(column, alone=alone))
     lists = (syscalls.DENIED,) if alone else (syscalls.DENIED, syscalls.SHARED)
     listed = {pair[column] for each in lists for pair in each.values()}
     listed = dict.fromkeys(listed, DENY) | {pair[column]: 0 for pair in syscalls.IGNORED.values()}
     listed[syscalls.UNSUPPORTED["fallocate"][column]] = errno.EOPNOTSUPP
-    by_argument = {pair[column] for pair in syscalls.LOOKED_INTO.values()} | {syscalls.CLONE3[column]}
+    by_argument = {pair[column] for pair in syscalls.BY_ARGUMENT.values()} | {syscalls.CLONE3[column]}
     longest = 0
     for number in range(520):
         if number not in by_argument:
@@ -90,10 +90,10 @@ MORE = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", syscalls.LOOKED_INTO)
+@pytest.mark.parametrize("name", syscalls.BY_ARGUMENT)
 def test_the_filter_looks_into_arguments(machine, name):
     arch, column = MACHINES[machine]
-    code, number = (seccomp.assemble(arch, column, seccomp.denied(column, alone=False)), syscalls.LOOKED_INTO[name][column])  # fmt: skip
+    code, number = (seccomp.assemble(arch, column, seccomp.denied_numbers(column, alone=False)), syscalls.BY_ARGUMENT[name][column])  # fmt: skip
     (before, *_), values, rule = RULES[name]
     for value in values:
         assert walk(code, arch, number, (*before, value))[0] == rule(value), value
@@ -126,7 +126,7 @@ def test_a_worker_makes_no_sockets_and_nothing_else_changes_for_it(monkeypatch):
             wanted = DENY if number in {syscalls.DENIED["socket"][column], 425} else ALLOW
             assert walk(programs[0], arch, number)[0] == wanted
             assert walk(programs[0], arch ^ 1, number)[0] == walk(programs[0], arch, number + 0x40000000)[0] == DENY
-        assert programs[1:] == [seccomp.assemble(arch, column, seccomp.denied(column, alone=alone)) for alone in (True, False)]  # fmt: skip
+        assert programs[1:] == [seccomp.assemble(arch, column, seccomp.denied_numbers(column, alone=alone)) for alone in (True, False)]  # fmt: skip
         monkeypatch.undo()
         monkeypatch.setattr(seccomp, "libc", SimpleNamespace(prctl=lambda *given: loaded.append(given) or len(loaded) - 1))  # fmt: skip
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")

@@ -129,19 +129,19 @@ def test_places_for_cgroups_are_read_of_the_kernels_tables(monkeypatch, tmp_path
     for given, offered, top, written, found in (("memory", "memory", False, "memory", True), ("", "memory pids", False, "", False), ("", "memory pids", True, "+memory", True), ("pids", "memory pids", True, "+memory", True), ("", "pids", True, "+pids", False), ("memory", "memory pids", True, "+pidsy", True)):  # fmt: skip
         control.write_text(given)
         (tmp_path / "top" / "cgroup.controllers").write_text(offered)
-        assert (_cgroup._hands_down(str(tmp_path / "top"), top=top), control.read_text()) == (found, written)
-    assert _cgroup._hands_down(str(tmp_path / "none"), top=True) is False
+        assert (_cgroup._delegates(str(tmp_path / "top"), top=top), control.read_text()) == (found, written)
+    assert _cgroup._delegates(str(tmp_path / "none"), top=True) is False
     for kind, limit in (("v1", "memory.limit_in_bytes"), ("v2", "memory.max")):
         (tmp_path / "top" / limit).write_text("")
         assert _cgroup._kind(str(tmp_path / "top")) == (kind, {"v1": "memory.oom_control", "v2": "memory.events"}[kind])
-    with pytest.raises(OSError, match=f"{tmp_path} hands no memory controller down"):
+    with pytest.raises(OSError, match=f"{tmp_path} does not delegate the memory controller"):
         _cgroup._kind(str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError):
         _cgroup._write(str(tmp_path / "none"), "x")
     for wish, made in (("off", None), ("", "first"), (str(tmp_path), "wished")):
         monkeypatch.setenv("GRPO_VERIFIERS_CGROUP", wish)
         monkeypatch.setattr(_cgroup, "_places", lambda: iter([["bad"], ["first"], ["second"]]))
-        monkeypatch.setattr(_cgroup, "_made_in", lambda places: "wished" if places == [str(tmp_path)] else places[0] if places != ["bad"] else Path("/nowhere").stat())  # fmt: skip
+        monkeypatch.setattr(_cgroup, "_create_in", lambda places: "wished" if places == [str(tmp_path)] else places[0] if places != ["bad"] else Path("/nowhere").stat())  # fmt: skip
         assert _cgroup.make() == made
     monkeypatch.setenv("GRPO_VERIFIERS_CGROUP", "")
     monkeypatch.setattr(_cgroup, "_places", lambda: iter([["bad"]]))

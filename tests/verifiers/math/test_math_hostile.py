@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from grpo_verifiers import Status, Verdict
 from grpo_verifiers.math import check_golds, fast, math
 from grpo_verifiers.math.compare import answers, leaf
-from grpo_verifiers.math.extract import Found
+from grpo_verifiers.math.extract import StatedAnswers
 from grpo_verifiers.math.gold import gold_of
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.read import read
@@ -24,7 +24,7 @@ from grpo_verifiers.math.tree import number
 from grpo_verifiers.math.values import canon as forms
 from grpo_verifiers.math.values import numeric, sets
 from grpo_verifiers.math.values.canon import canon
-from grpo_verifiers.reading.boxes import tagged
+from grpo_verifiers.reading.boxes import tag_sections
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
 from tests.waiting import no_hang
 
@@ -235,12 +235,12 @@ def test_a_megabyte_takes_no_more_lines_of_work_than_the_budget_has_units(kind):
 
 ENDS = [sets.end_of(number(at)) for at in (1, 2)]
 CHARGED = [
-    lambda: tokenize("xyz"), lambda: canon.__wrapped__(number(7)), lambda: numeric.real_value(number(7)), lambda: leaf.apart(number(1), number(2)),
+    lambda: tokenize("xyz"), lambda: canon.__wrapped__(number(7)), lambda: numeric.real_value(number(7)), lambda: leaf.unequal_numbers(number(1), number(2)),
     lambda: answers.expand_signs(("pm", None, number(1))), lambda: sets.order(*ENDS), lambda: forms.key(forms.constant(7)),
     lambda: forms.plus(forms.constant(1), forms.constant(2)), lambda: forms.times(({forms.ONE: 2}, forms.UNIT), ({forms.ONE: 3}, forms.UNIT)),
     lambda: forms._merge((("x", 1), ("y", 1)), (("z", 1), ("t", 1))), lambda: forms.root_of(forms.constant(9999991), 2),
     lambda: forms.rational(({forms.ONE: 2}, {forms.ONE: 3})), lambda: answers.compare(("v", "x"), ("v", "y"), DEFAULTS, lambda *_: (True, "")),
-    lambda: combine(gold_of("3"), Found(("3",)), DEFAULTS, lambda *_: (True, "")), lambda: combine(gold_of("3"), Found((), asides=("?",)), DEFAULTS, decide),
+    lambda: combine(gold_of("3"), StatedAnswers(("3",)), DEFAULTS, lambda *_: (True, "")), lambda: combine(gold_of("3"), StatedAnswers((), asides=("?",)), DEFAULTS, decide),
 ]  # fmt: skip
 
 
@@ -282,12 +282,12 @@ def test_the_first_wrong_statement_decides_and_a_long_text_is_read_from_its_end(
         asked.append(text)
         return decide(text, gold, options)
 
-    verdict = combine(gold_of("3"), Found(("3", "6/2", "4", "5", HEAVY["fractions"])), DEFAULTS, decide_one)
+    verdict = combine(gold_of("3"), StatedAnswers(("3", "6/2", "4", "5", HEAVY["fractions"])), DEFAULTS, decide_one)
     assert (verdict.status, asked) == (Status.WRONG, ["3", "6/2"])
     asked.clear()
-    assert combine(gold_of("3"), Found(("\\oops", "5")), DEFAULTS, decide_one).status is Status.WRONG
+    assert combine(gold_of("3"), StatedAnswers(("\\oops", "5")), DEFAULTS, decide_one).status is Status.WRONG
     assert asked == ["\\oops"]
-    assert combine(gold_of("3"), Found(("\\oops",)), DEFAULTS, decide_one).status is Status.UNPARSABLE
+    assert combine(gold_of("3"), StatedAnswers(("\\oops",)), DEFAULTS, decide_one).status is Status.UNPARSABLE
     text = "We get $x_1 = \\frac{3}{4}$ and 3 + 4 = 7, so "
     long = text * 25_000 + "\\boxed{42}"
     assert bounded(fast, long, "42").status is Status.CORRECT
@@ -330,6 +330,6 @@ def test_people_take_a_fraction_of_the_budget_and_a_thread_only_its_own():
 )
 def test_tagged_sections_end_at_their_closing_tag_the_next_opening_one_or_the_end(text):
     plain = re.compile(r"<answer>(.*?)(?:</answer>|(?=<answer>)|\Z)", re.DOTALL | re.IGNORECASE)
-    assert [(tag.start, tag.content) for tag in tagged(text, "answer")] == [
+    assert [(tag.start, tag.content) for tag in tag_sections(text, "answer")] == [
         (match.start(), match[1]) for match in plain.finditer(text)
     ]

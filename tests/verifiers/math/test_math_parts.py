@@ -8,7 +8,7 @@ from itertools import product
 from grpo_verifiers.math import fast
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.tree import number
-from grpo_verifiers.math.values.numeric import refuted
+from grpo_verifiers.math.values.numeric import is_refuted
 from grpo_verifiers.math.values.precise import agree
 from grpo_verifiers.math.values.sets import (
     HIGHEST,
@@ -19,9 +19,9 @@ from grpo_verifiers.math.values.sets import (
     intersection,
     interval,
     union,
-    whole,
+    without_integers,
 )
-from grpo_verifiers.math.words.numerals import ordinal, spoken
+from grpo_verifiers.math.words.numerals import number_in_words, ordinal
 from tests.waiting import no_hang
 
 GRID = [Fraction(step, 2) for step in range(-7, 8)]
@@ -51,7 +51,7 @@ def test_integers_of_a_set_are_listed_where_they_are_few():
     for a, b in product(INTERVALS, repeat=2):
         parts = union(a + b)
         for domain, least in (("Z", -9), ("N", 0)):
-            found = whole(Region(parts, domain))
+            found = without_integers(Region(parts, domain))
             integers = [x for x in range(least, 10) if holds(parts, x)]
             assert [x for x in range(-9, 10) if holds(found.parts, x) and x >= least] == integers, (parts, domain)
             if domain == "Z":
@@ -67,19 +67,19 @@ def test_fractions_decimals_and_places_in_words_are_read_as_they_are_written():
     for top, (bottom, name) in product(range(1, 12), NAMES.items()):
         plural = ("halves" if bottom == 2 else name + "s") if top > 1 else name
         part = ("/", number(top), number(bottom))
-        assert spoken(f"{SMALL[top]} {plural}") == part
+        assert number_in_words(f"{SMALL[top]} {plural}") == part
         mixed = ("mixed", number(7), part) if top < bottom else None
-        assert spoken(f"seven and {'a' if top == 1 else SMALL[top]} {plural}") == mixed
-        assert spoken(f"minus {SMALL[top]} {plural}") == ("-", part)
+        assert number_in_words(f"seven and {'a' if top == 1 else SMALL[top]} {plural}") == mixed
+        assert number_in_words(f"minus {SMALL[top]} {plural}") == ("-", part)
     for bottom, name in {10: "tenth", 100: "hundredth", 1000: "thousandth"}.items():
-        assert spoken(f"five {name}s") == ("n", Fraction(5, bottom), len(str(bottom)) - 1)
-        assert spoken(f"a {name}") == ("n", Fraction(1, bottom), len(str(bottom)) - 1)
+        assert number_in_words(f"five {name}s") == ("n", Fraction(5, bottom), len(str(bottom)) - 1)
+        assert number_in_words(f"a {name}") == ("n", Fraction(1, bottom), len(str(bottom)) - 1)
     for first, second in product(range(10), repeat=2):
         said = f"{SMALL[first]} point {SMALL[second]} {SMALL[first]}"
-        assert spoken(said) == ("n", first + Fraction(10 * second + first, 100), 2)
+        assert number_in_words(said) == ("n", first + Fraction(10 * second + first, 100), 2)
     refused = ("zero fifths", "one fifths", "two fifth", "and a half", "three point", "three point ten", "half one")
     for wrong in (*refused, "point one point two"):
-        assert spoken(wrong) is None, wrong
+        assert number_in_words(wrong) is None, wrong
     for place in range(1, 130):
         ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
         assert [ordinal(f"{place}{each}") for each in ("st", "nd", "rd", "th") if each != ending] == [None] * 3
@@ -112,5 +112,5 @@ def test_a_group_of_wrong_solutions_is_refuted_before_anything_slow():
 def test_expressions_of_more_letters_than_points_have_are_left_open():
     letters = [parse("+".join("abcdfghkm"[:count])) for count in range(1, 9)]
     assert [agree(one, ("+", one, number(1))) for one in letters] == [False] * 6 + [None] * 2
-    assert [refuted(one, ("+", one, number(1))) for one in letters] == [True] * 5 + [False] * 3
+    assert [is_refuted(one, ("+", one, number(1))) for one in letters] == [True] * 5 + [False] * 3
     assert agree(parse("\\sqrt{x}"), parse("\\sqrt{x}+1")) is False

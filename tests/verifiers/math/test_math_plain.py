@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_verifiers.math.compare.leaf import apart, quick
+from grpo_verifiers.math.compare.leaf import quick, unequal_numbers
 from grpo_verifiers.math.grammar.numbers import exact_value, plain
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.read import notation, read
@@ -37,7 +37,7 @@ def test_fractions_are_told_apart_exactly_where_their_values_differ(left: Fracti
     gold, answer = (parse(f"\\frac{{{side.numerator}}}{{{side.denominator}}}") for side in (left, right))
     if left >= 0 and right >= 0:
         assert (exact_value(gold), exact_value(answer)) == (left, right)
-        assert (apart(gold, answer) is not None) == (left != right)
+        assert (unequal_numbers(gold, answer) is not None) == (left != right)
 
 
 @given(PLAIN)
@@ -64,7 +64,7 @@ def test_plain_numbers_told_apart_get_the_verdict_and_the_reason_of_canonical_fo
         left, right = parse(gold), parse(answer)
     except ParseError:
         return
-    found = apart(left, right)
+    found = unequal_numbers(left, right)
     if found is not None:
         assert found == quick(left, right, options)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_verifiers.math import fast
-from grpo_verifiers.math.words.numerals import spoken
+from grpo_verifiers.math.words.numerals import number_in_words
 from grpo_verifiers.math.words.units import TABLE, ratio, unit_readings
 from tests.cases.rows import sections
 
@@ -116,7 +116,7 @@ _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ni
 
 
 def in_words(value, joiner="-", with_and=" "):
-    """A number in words, by division: an independent way to write what ``spoken`` reads."""
+    """A number in words, by division: an independent way to write what ``number_in_words`` reads."""
     if value < 20:
         return _ONES[value]
     if value < 100:
@@ -132,8 +132,8 @@ def in_words(value, joiner="-", with_and=" "):
 @settings(max_examples=300, deadline=None)
 @given(_CARDINALS, st.sampled_from(["-", " "]), st.sampled_from([" ", " and "]))
 def test_numbers_in_words_are_read_as_they_are_written(value, joiner, with_and):
-    assert spoken(in_words(value, joiner, with_and)) == ("n", Fraction(value), None)
-    assert spoken("minus " + in_words(value, joiner, with_and)) == ("-", ("n", Fraction(value), None))
+    assert number_in_words(in_words(value, joiner, with_and)) == ("n", Fraction(value), None)
+    assert number_in_words("minus " + in_words(value, joiner, with_and)) == ("-", ("n", Fraction(value), None))
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_numbers_in_words_are_read_as_they_are_written(value, joiner, with_and):
     )
 )
 def test_words_in_an_impossible_order_are_no_number(words):
-    node = spoken(" ".join(words))
+    node = number_in_words(" ".join(words))
     if node is not None and node[0] == "n" and node[2] is None:
         value = int(node[1])
         written = {in_words(value, " ", joined).replace("-", " ") for joined in (" ", " and ")}

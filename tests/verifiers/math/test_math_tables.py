@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 
 from grpo_verifiers.math.compare import wording
-from grpo_verifiers.math.compare.leaf import decimal_of, stands_for
+from grpo_verifiers.math.compare.leaf import approximates, decimal_of
 from grpo_verifiers.math.compare.quantities import compound, quantity, with_symbols
 from grpo_verifiers.math.extract import extract
 from grpo_verifiers.math.gold import gold_of, gold_text, option_of
 from grpo_verifiers.math.grammar.numbers import exact_value
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.read import notation, other_reading, phrase, read, set_in_words
-from grpo_verifiers.math.grammar.relations import fronted
+from grpo_verifiers.math.grammar.relations import unknown_first
 from grpo_verifiers.math.grammar.tokens import ParseError, facing_inward, tokenize
 from grpo_verifiers.math.judge import decide
 from grpo_verifiers.math.options import DEFAULTS, Options
-from grpo_verifiers.math.remarks import restated, without_remarks
+from grpo_verifiers.math.remarks import as_chain, without_remarks
 from grpo_verifiers.math.values.canon import canon, exact, same
-from grpo_verifiers.math.values.numeric import refuted
+from grpo_verifiers.math.values.numeric import is_refuted
 from grpo_verifiers.math.values.precise import agree
 from grpo_verifiers.math.values.sets import region_of
-from grpo_verifiers.math.values.work import is_final, is_reduced, undone
+from grpo_verifiers.math.values.work import is_final, is_reduced, remaining_work
 from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_moment
 from grpo_verifiers.math.words.nouns import is_counted, is_label, noun_phrase, singular
-from grpo_verifiers.math.words.numerals import denominator, is_numeral, ordinal, spoken
+from grpo_verifiers.math.words.numerals import denominator, is_numeral, number_in_words, ordinal
 from grpo_verifiers.math.words.units import ratio, unit_readings
 from tests.cases.rows import sections
 
@@ -77,18 +77,18 @@ def verdict(gold, answer):
 CALLS = {
     "tokens": tokens, "inward": lambda text: " ".join(one.text for one in facing_inward(tokenize(text))), "parse": parse, "read": read,
     "noun_phrase": lambda text, known="": noun_phrase(text.split(), frozenset(known.split())), "singular": singular, "is_label": is_label,
-    "is_counted": lambda word, known="": is_counted(word, frozenset(known.split())), "spoken": spoken, "ordinal": ordinal,
+    "is_counted": lambda word, known="": is_counted(word, frozenset(known.split())), "spoken": number_in_words, "ordinal": ordinal,
     "denominator": denominator, "is_numeral": is_numeral, "moment": moment, "unit": unit,
     "same_moment": lambda *texts: same_moment(*map(moment, texts)), "clock": lambda *numbers: clock_of_ratio(*map(int, numbers)),
-    "ratio": lambda *texts: ratio(*map(unit_readings, texts)), "undone": of_trees(undone), "is_final": of_trees(is_final),
-    "is_reduced": of_trees(is_reduced), "decimal_of": of_trees(decimal_of), "stands_for": of_trees(stands_for), "exact": of_trees(exact),
+    "ratio": lambda *texts: ratio(*map(unit_readings, texts)), "undone": of_trees(remaining_work), "is_final": of_trees(is_final),
+    "is_reduced": of_trees(is_reduced), "decimal_of": of_trees(decimal_of), "approximates": of_trees(approximates), "exact": of_trees(exact),
     "same": of_trees(lambda left, right: same(canon(left), canon(right))), "region": region, "found": found, "gold_text": gold_text,
     "option_of": option_of, "without_remarks": lambda gold, text: without_remarks(text, read(gold)),
-    "restated": lambda gold, text: restated(text, read(gold)),
+    "restated": lambda gold, text: as_chain(text, read(gold)),
     "quantity": lambda text: quantity(read(text)), "with_symbols": of_trees(with_symbols), "compound": lambda text: compound(read(text)),
-    "reason": lambda gold, text: decide(text, gold, DEFAULTS)[1], "loose": lambda gold, text: decide(text, gold, Options(evaluated=False, reduced=False))[0], "spelled": lambda text: wording.spelled(read(text)),
+    "reason": lambda gold, text: decide(text, gold, DEFAULTS)[1], "loose": lambda gold, text: decide(text, gold, Options(evaluated=False, reduced=False))[0], "spelled": lambda text: wording.words_of(read(text)),
     "exact_value": of_trees(exact_value), "agree": of_trees(agree),
-    "refuted": of_trees(refuted), "fronted": of_trees(fronted), "other_reading": other_reading,
+    "refuted": of_trees(is_refuted), "fronted": of_trees(unknown_first), "other_reading": other_reading,
 }  # fmt: skip
 STRICT = Options(conflicts="reject")
 TABLES = sections("maths_functions.txt")
@@ -134,7 +134,7 @@ LIMITS = [
     (14, parse, lambda n: "(" * n + "1" + ")" * n), (9, parse, lambda n: r"\sqrt{" * n + "1" + "}" * n), (4, parse, lambda n: "|" * n + "x" + "|" * n),
     (300, parse, lambda n: "0." + "1" * (n - 2)), (20_000, read, lambda n: "7" * n), (120, unit_readings, lambda n: "m" + " " * (n - 2) + "s"), (400, option_of, lambda n: "D. " + "x" * (n - 3)),
     (200, lambda text: without_remarks(text, read("5")), lambda n: "5".ljust(n - 5) + " only"), (4, lambda text: noun_phrase(text.split()), lambda n: "red " * (n - 1) + "apples"),
-    (300, lambda text: restated(text, read("1/2")), lambda n: "1/2".ljust(n - 5) + "(0.5)"), (24, region, repeated("[#,#]", r"\cup")), (80, lambda text: "," in gold_text(text), lambda n: r"\boxed{5}" + ",".ljust(n) + r"\boxed{6}"), (23, region, repeated(r"x\ne #", ",")),
+    (300, lambda text: as_chain(text, read("1/2")), lambda n: "1/2".ljust(n - 5) + "(0.5)"), (24, region, repeated("[#,#]", r"\cup")), (80, lambda text: "," in gold_text(text), lambda n: r"\boxed{5}" + ",".ljust(n) + r"\boxed{6}"), (23, region, repeated(r"x\ne #", ",")),
     (64, lambda text: extract(text, STRICT).answers, repeated(r"\boxed{#}", " ")), (150, canon_of, repeated("x_{#}")),
     (30, canon_of, lambda n: f"({repeated('x^{#}')(20)})({repeated('x^{#}')(n)})"), (3000, canon_of, lambda n: f"2^{{{n}}}"), (2000, canon_of, lambda n: f"(2x)^{{{n}}}"),
     (113, lambda text: extract(text, DEFAULTS).problem, lambda n: "half of".ljust(7 + n) + r"\boxed{5}"),
@@ -158,7 +158,7 @@ def test_a_stack_that_is_nearly_full_makes_a_text_unreadable_and_is_no_error():
     deep, limit = "(" * 14 + "7" + ")" * 14, sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack(0)) + 60)
     try:
-        told = gold_of.__wrapped__(deep).problem, verdict("x+7", deep), restated("1/2", ("n", 1, None))
+        told = gold_of.__wrapped__(deep).problem, verdict("x+7", deep), as_chain("1/2", ("n", 1, None))
     finally:
         sys.setrecursionlimit(limit)
     assert told == ("nested too deeply", "!", None)

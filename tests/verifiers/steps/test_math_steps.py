@@ -12,7 +12,7 @@ from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.steps import math_steps, step_verdict
 from grpo_verifiers.steps._math_steps import quick_math_steps
 from grpo_verifiers.steps.aggregate import reaggregated
-from grpo_verifiers.steps.links import Drift, Rounding
+from grpo_verifiers.steps.links import Rounding, RoundingDrift
 from tests.cases.rows import sections
 from tests.waiting import no_hang
 
@@ -92,7 +92,7 @@ def test_a_decimal_holds_for_a_quotient_only_as_rounding_does_it_on_paper(top, b
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(-5, 5)), max_size=60))
 def test_linked_values_never_spread_over_more_than_a_unit(walk):
-    drift, linked = Drift(), {}
+    drift, linked = RoundingDrift(), {}
     for start, step in walk:
         left, right = Fraction(start, 10), Fraction(start + step, 10)
         if drift.allows(Rounding(left, right, Fraction(1))):

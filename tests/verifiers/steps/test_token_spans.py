@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from grpo_plus.training.token_spans import token_ends, token_span
+from grpo_plus.sampling.token_spans import token_ends, token_span
 from grpo_verifiers.steps import segment
 
 TEXT = [

@@ -31,7 +31,7 @@ too large: 9**9**9 | 2**8193 | (1/2)**99999999999 | 99999! | comb(10**9, 10**6) 
 division by zero: 1/0 | 5 % 0 | 0**-1
 no exact value: sqrt(2) | 2**0.3
 negative: sqrt(-4)
-whole numbers, not 2.5: 2.5!
+integers, not 2.5: 2.5!
 percent or a remainder: 7 % -3
 a comma: 12,34 | 1,2345
 not expected after: 1 2

@@ -176,4 +176,4 @@ def test_a_tools_registry_imports_no_transformers(python):
     )
     done = python(code)
     assert done.stdout.startswith("0.25\n")
-    assert "is made by transformers, which is not installed" in done.stdout
+    assert "is derived by transformers, which is not installed" in done.stdout

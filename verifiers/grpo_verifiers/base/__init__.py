@@ -18,7 +18,7 @@ class Pending:
 
     def __init__(self, collect: Callable[[], tuple[list[Verdict], list[float]]]) -> None:
         self._collect: Callable[[], tuple[list[Verdict], list[float]]] | None = collect
-        self._found: tuple[list[Verdict], list[float]] = ([], [])
+        self._result: tuple[list[Verdict], list[float]] = ([], [])
         self._error: BaseException | None = None
         self._lock = threading.Lock()
 
@@ -39,28 +39,28 @@ class Pending:
         with self._lock:
             if self._collect is not None:
                 try:
-                    self._found = self._collect()
-                except Exception as error:  # noqa: BLE001 - kept, so that a second call does not take it for success
+                    self._result = self._collect()
+                except Exception as error:  # noqa: BLE001 - raised again by each later call
                     self._error = error
                 self._collect = None
             if self._error is not None:
                 raise self._error
-            return self._found
+            return self._result
 
 
 class Verifier(ABC):
     """Judges completions; also a TRL reward function, picklable and with a name, its ``label``.
 
-    Columns map a parameter to the dataset column that fills it. Methods that a class leaves out ask its ``parts``.
+    Columns map a parameter to the dataset column that fills it. Inherited methods delegate to ``parts``.
 
     Attributes:
-        parts: the verifiers that it is made of.
-        required_columns: those that it needs.
-        optional_columns: those that it uses where the dataset has them.
-        named_columns: as its user named them: a training set must have them, needed or not.
-        tried_columns: those that its check of golds reads where the dataset has them, and that it does not need.
-        gold_sample: rows that its check of golds looks at when training starts; None: all.
-        gives_steps: True: its verdicts have steps; False: they have none; None: only running it can tell.
+        parts: the verifiers of a composition.
+        required_columns: columns that it needs.
+        optional_columns: columns that it uses if the dataset has them.
+        named_columns: mapped by the user: a training set must have them.
+        tried_columns: optional columns of its gold check.
+        gold_sample: number of rows of its gold check when training starts; None: all.
+        gives_steps: its verdicts have steps (True), never have (False), or only a run can tell (None).
         reader: reads the answer that a completion states, written as a gold answer; None: its samples cannot vote.
     """
 
@@ -90,7 +90,7 @@ class Verifier(ABC):
 
     @property
     def gold_columns(self) -> dict[str, str]:
-        """All columns that its check of golds reads where the dataset has them."""
+        """All columns of its gold check, as far as the dataset has them."""
         return merged([self.required_columns, self.tried_columns])
 
     def failed(self, reason: str) -> Verdict:
@@ -98,15 +98,15 @@ class Verifier(ABC):
         return blamed(reason)
 
     def check(self) -> list[str]:
-        """The problems with its settings; empty when there are none."""
+        """Problems with its settings."""
         return list(dict.fromkeys(problem for part in self.parts for problem in part.check()))
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Its settings, for people."""
+        """Settings for people."""
 
     def warm(self) -> None:
-        """Start what it runs in, without waiting; before the first generation, say."""
+        """Start its workers without waiting, for example before the first generation."""
         for part in self.parts:
             part.warm()
 
@@ -116,7 +116,7 @@ class Verifier(ABC):
         return {"parts": states} if any(states) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         for part, own in zip(self.parts, state["parts"] if self.parts else (), strict=True):
             if own:
                 part.load_state_dict(own)
@@ -127,8 +127,8 @@ class Verifier(ABC):
         None for a verifier without gold answers that it can check.
         """
         reports = [(part.label, part.check_golds(rows)) for part in self.parts]
-        found = tuple((label, report) for label, report in reports if report is not None)
-        return GoldReports(found) if found else None
+        present = tuple((label, report) for label, report in reports if report is not None)
+        return GoldReports(present) if present else None
 
     def verify(
         self,
@@ -175,14 +175,14 @@ class Verifier(ABC):
 
 def merged(maps: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Columns of several verifiers under their parameters; a parameter that means two columns shows as ``a, b``."""
-    found: dict[str, str] = {}
+    by_parameter: dict[str, str] = {}
     for columns in maps:
         for parameter, column in columns.items():
             name = parameter
-            while found.get(name, column) != column:  # keys only tell where the column goes
+            while by_parameter.get(name, column) != column:  # keys are for messages only
                 name = f"{name}'"
-            found[name] = column
-    return found
+            by_parameter[name] = column
+    return by_parameter
 
 
 def log_verdicts(

@@ -1,6 +1,6 @@
-"""Reports on the golds of a dataset: which rows cannot teach, and why.
+"""Reports on the gold answers of a dataset: the unusable rows and the reasons.
 
-Tests are tried out before a run relies on them: the reference passes, what does nothing does not.
+Tests are checked before a run: the reference must pass, a program that does nothing must fail.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,12 +12,12 @@ from grpo_verifiers.verdict import Verdict
 
 MAX_SHOWN = 60
 BATCH = 64
-"""Rows that are tried at a time."""
+"""Rows in one batch of trials."""
 CLAIM = "rows pass with their reference solution, where they have one, and fail with programs that do nothing"
-CLAIM_OF_TESTS = "rows of tests fail programs that do nothing (no reference solutions were given)"
+CLAIM_OF_TESTS = "rows of tests fail programs that do nothing (there are no reference solutions)"
 RIGHT_FAILS = "right programs may score 0"
 IDLE_SCORES = "programs that do nothing score 1"
-"""What becomes of rows whose reference fails, and of those that a program passes that does nothing."""
+"""Effect of a failing reference, and of tests that pass a program that does nothing."""
 
 
 class GoldReport(Protocol):
@@ -33,16 +33,16 @@ class GoldReport(Protocol):
 
 @dataclass(frozen=True)
 class BrokenReport:
-    """The report of a check of golds that does not work; the reason is a sentence."""
+    """The report of a failed check of golds; ``reason`` is a sentence."""
 
     reason: str
 
     @property
     def ok(self) -> bool:
-        """No gold was seen to be of use."""
+        """Always False: no gold was checked."""
         return False
 
-    def lines(self, limit: int | None = 20) -> Iterator[str]:  # noqa: ARG002 - as of all reports
+    def lines(self, limit: int | None = 20) -> Iterator[str]:  # noqa: ARG002 - the signature of all reports
         """The reason."""
         yield f"the golds were not checked: {self.reason}"
 
@@ -65,21 +65,21 @@ class GoldReports:
                 yield f"{label}: {line}"
 
     def at(self, places: Sequence[int]) -> "GoldReports":
-        """The reports on rows that were chosen from a dataset, with their places there."""
+        """The reports on selected rows, with their numbers in the dataset."""
         return GoldReports(tuple((label, placed(report, places)) for label, report in self.parts))
 
 
 def placed(report: GoldReport, places: Sequence[int]) -> GoldReport:
-    """A report on chosen rows with their places in the dataset, where it can tell them."""
+    """A report on selected rows, with their numbers in the dataset if it supports that."""
     at: Callable[[Sequence[int]], GoldReport] | None = getattr(report, "at", None)
     return report if at is None else at(places)
 
 
 @dataclass(frozen=True)
 class GoldProblem:
-    """One gold that the verifier cannot use as it stands.
+    """One gold that the verifier cannot use.
 
-    ``row`` counts from 0, ``answer`` is the cell as stored, and ``treatment`` says what becomes of the row's rewards.
+    ``row`` counts from 0, ``answer`` is the cell as stored, and ``treatment`` is the effect on the row's rewards.
     """
 
     row: int
@@ -120,14 +120,14 @@ class ColumnReport:
             yield f"... and {len(self.problems) - len(shown)} more."
 
     def at(self, places: Sequence[int]) -> "ColumnReport":
-        """The report on rows that were chosen from a dataset, with their places there."""
+        """The report on selected rows, with their numbers in the dataset."""
         moved = tuple(replace(problem, row=places[problem.row]) for problem in self.problems)
         return replace(self, problems=moved)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A completion whose verdict is known beforehand: it has to score 1 (``passes``), or may not."""
+    """A completion with an expected verdict: it must score 1 (``passes``), or must not."""
 
     completion: str
     name: str
@@ -153,22 +153,22 @@ def check_trials(
         for (at, trial), verdict in zip(tried, verdicts, strict=True):
             if verdict.score is None or (verdict.score == 1) is not trial.passes:
                 bad.setdefault(at, []).append((trial, verdict))
-        problems += [_problem(at, rows[at], found) for at, found in bad.items()]
+        problems += [_problem(at, rows[at], mismatches) for at, mismatches in bad.items()]
     return ColumnReport(len(rows), tuple(problems), CLAIM if golden else CLAIM_OF_TESTS)
 
 
-def _problem(at: int, row: Mapping[str, Any], found: Sequence[tuple[Trial, Verdict]]) -> GoldProblem:
-    """Everything that is wrong with the tests of one row."""
+def _problem(at: int, row: Mapping[str, Any], mismatches: Sequence[tuple[Trial, Verdict]]) -> GoldProblem:
+    """The problem with the tests of one row."""
     tests = next(iter(row.values()))
-    unusable = [verdict for _, verdict in found if verdict.score is None]
+    unusable = [verdict for _, verdict in mismatches if verdict.score is None]
     if unusable:
         return GoldProblem(at, tests, f"its tests are no use ({unusable[0].detail})", "its completions are left out")
     reasons, treatments = [], []
-    for trial, verdict in found:
+    for trial, verdict in mismatches:
         if trial.passes:
             reasons.append(f"{trial.name} does not pass ({verdict.detail or verdict.status.value})")
             treatments.append(RIGHT_FAILS)
-    nothing = [trial.name for trial, _ in found if not trial.passes]
+    nothing = [trial.name for trial, _ in mismatches if not trial.passes]
     if nothing:
         reasons.append(f"{'; '.join(nothing)} {'passes' if len(nothing) == 1 else 'pass'}")
         treatments.append(IDLE_SCORES)

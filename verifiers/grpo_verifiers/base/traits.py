@@ -14,18 +14,18 @@ Home = Literal["process", "inline"]
 OnError = Literal["null", "zero", "raise"]
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
-Seconds = Annotated[float, Range(0, 1e9, open_low=True, open_high=True, told="seconds greater than 0")]
+Seconds = Annotated[float, Range(0, 1e9, open_low=True, open_high=True, text="seconds greater than 0")]
 _ATTRIBUTE = "__verifier_traits__"
 _REMEMBERED = 1024
-"""Combinations of options that need no second look, for each check."""
+"""Limit of remembered valid combinations of options, for each check."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Where and within which limits a check runs, unless a user changes that, and its further abilities.
+    """The default settings of a check (place, limits), and its further abilities.
 
-    As a decorator it leaves a plain function, whose options are checked on direct calls, too. ``@verifier`` takes the
-    same keywords, says what they mean, and registers the function under a name.
+    As a decorator it returns a plain function that checks its options on direct calls, too. ``@verifier`` takes the
+    same keywords, documents them, and registers the function under a name.
 
     >>> from typing import Annotated
     >>> from grpo_verifiers import Verdict, get_verifier
@@ -53,7 +53,7 @@ class Traits:
     isolation: str | None = None
     on_error: OnError | None = None
     max_concurrency: Annotated[int, Range(1)] = 32
-    memory: Annotated[float, Range(0, 1 << 20, open_high=True, told="GiB (0: no cap)")] | None = None
+    memory: Annotated[float, Range(0, 1 << 20, open_high=True, text="GiB (0: no cap)")] | None = None
     env: tuple[str, ...] = ()
     home: Home | None = None
     builtin: bool = False
@@ -71,7 +71,7 @@ class Traits:
     boxes: bool = False
     stricter: Mapping[str, Any] | None = None
 
-    def problems(self, what: str) -> list[str]:
+    def problems(self, subject: str) -> list[str]:
         """Values of a wrong type or out of range."""
         hints = hints_of(type(self))
         problems: list[str] = []
@@ -82,10 +82,10 @@ class Traits:
                     problems.append(unknown(name, value, get_args(OnError)))
             elif name != "isolation":  # `FunctionVerifier` knows all places
                 problems += value_problems(name, value, hints[name])
-        return [f"{what}: {problem}" for problem in problems]
+        return [f"{subject}: {problem}" for problem in problems]
 
-    def more_problems(self, fn: Callable[..., Any], given: Mapping[str, Any], *, here: bool = True) -> list[str]:
-        """Problems that the check itself finds, with the defaults filled in; none while an option has a wrong type.
+    def more_problems(self, fn: Callable[..., Any], values: Mapping[str, Any], *, here: bool = True) -> list[str]:
+        """Problems from the check's ``option_problems``, with defaults filled in; none if an option has a wrong type.
 
         ``here``: it runs on this machine.
 
@@ -95,7 +95,7 @@ class Traits:
         if self.option_problems is None:
             return []
         hints = hints_of(fn)
-        options = {name: given.get(name, p.default) for name, p in _options(fn).items()}
+        options = {name: values.get(name, p.default) for name, p in _options(fn).items()}
         typed = (
             value is not inspect.Parameter.empty and fits(value, hints.get(name, Any), ranges=False)
             for name, value in options.items()
@@ -104,10 +104,10 @@ class Traits:
             return []
         return self.option_problems(**options, here=here) if self.boxes else self.option_problems(**options)
 
-    def declared_problems(self, fn: Callable[..., Any], given: Mapping[str, Any], *, here: bool = True) -> list[str]:
-        """The problems that the check itself finds with its options, errors of this package included."""
+    def declared_problems(self, fn: Callable[..., Any], values: Mapping[str, Any], *, here: bool = True) -> list[str]:
+        """The problems from `more_problems`, with its exceptions as problems in words."""
         try:
-            problems: Any = self.more_problems(fn, given, here=here)
+            problems: Any = self.more_problems(fn, values, here=here)
         except VerifierError as error:
             return [str(error)]
         except Exception as error:  # noqa: BLE001 - of a plug-in: one more problem, in words
@@ -121,8 +121,8 @@ class Traits:
         names, hints = set(_options(fn)), hints_of(fn)
         fine: set[tuple[Any, ...]] = set()
 
-        def require(given: Mapping[str, Any]) -> None:
-            options = {name: value for name, value in given.items() if name in names}
+        def require(values: Mapping[str, Any]) -> None:
+            options = {name: value for name, value in values.items() if name in names}
             try:
                 key = tuple((name, type(value), value) for name, value in options.items())
                 if key in fine:
@@ -137,14 +137,14 @@ class Traits:
                 fine.add(key)
 
         @functools.wraps(fn)
-        async def asynchronous(*args: Any, **given: Any) -> Any:
-            require(given)
-            return await fn(*args, **given)
+        async def asynchronous(*args: Any, **options: Any) -> Any:
+            require(options)
+            return await fn(*args, **options)
 
         @functools.wraps(fn)
-        def plain(*args: Any, **given: Any) -> Any:
-            require(given)
-            return fn(*args, **given)
+        def plain(*args: Any, **options: Any) -> Any:
+            require(options)
+            return fn(*args, **options)
 
         wrapped: Any = asynchronous if inspect.iscoroutinefunction(fn) else plain
         setattr(wrapped, _ATTRIBUTE, self)

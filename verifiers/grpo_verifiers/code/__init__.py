@@ -1,7 +1,7 @@
 """Model-written programs, run in a box and graded outside of it.
 
-The box is given inputs only. The expected values stay in the trusted parent, which compares exact built-in values and
-whole outputs; no exit code, no marker and nothing that the program printed elsewhere counts.
+The box gets inputs only. The expected values stay in the trusted parent, which compares exact built-in values and
+complete outputs; no exit code, no marker and no other output of the program counts.
 """
 
 from typing import TYPE_CHECKING

@@ -11,7 +11,7 @@ from grpo_verifiers.code._trials import trials
 from grpo_verifiers.code.languages import LANGUAGES, Language
 from grpo_verifiers.code.levels import choose, level_problems
 from grpo_verifiers.code.pool import blame_for_box, shared_pool
-from grpo_verifiers.code.question import Question
+from grpo_verifiers.code.question import GradingTask
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.tests import BadTestsError, read_tests
 from grpo_verifiers.options import Matches, Range, TagName
@@ -23,7 +23,7 @@ from grpo_verifiers.verdict import Status, Verdict, excused
 ModuleName = Annotated[str, Matches(r"[^\W\d]\w*(\.[^\W\d]\w*)*", "the name of a module")]
 _RUNS = 20
 _MOST_BLOCKS = 100
-_TRUSTING = "assert_mode is 'in_process': a program can fool tests that run beside it"
+_TRUSTING = "assert_mode is 'in_process': a program can fool tests in its own process"
 
 
 def _option_problems(*, language: str, level: Level, highest: Level, here: bool, **_: Any) -> list[str]:
@@ -63,7 +63,7 @@ async def code(
     max_source: Annotated[int, Range(1, 1 << 20)] = 100_000,
     think: TagName | None = "think",
 ) -> Verdict:
-    r"""Run the fenced program of a completion against the tests of its row: its last block, or what that belongs to.
+    r"""Run the fenced program of a completion, its last block or blocks, against the tests of its row.
 
     >>> from grpo_verifiers import get_verifier
     >>> program = "```python\ndef add(a, b):\n    return a + b\n```"
@@ -71,12 +71,12 @@ async def code(
     >>> get_verifier("code").verify(program, tests=tests).score
     1.0
 
-    A test is ``{stdin, stdout}``, ``{function, args, expected}`` (or ``expected_repr``, a Python literal, for what JSON
-    cannot say; ``args_repr`` and ``kwargs`` likewise) or ``{code}`` with assertions. Every input of ``stdin`` is a run
+    A test is ``{stdin, stdout}``, ``{function, args, expected}`` (or ``expected_repr``, a Python literal, for values
+    beyond JSON; ``args_repr`` and ``kwargs`` likewise) or ``{code}`` with assertions. Every input of ``stdin`` is a run
     of its own; calls share one.
 
-    Use it when the answer is a program and rows have tests. `grpo-plus verify --check-golds` says whether the tests are
-    any good.
+    Use it when the answer is a program and rows have tests. `grpo-plus verify --check-golds` checks the quality of the
+    tests.
 
     Scores: 1 correct; 0 wrong (a test fails); with ``scoring="share"`` the share of tests, partial between; 0
     unparsable (no closed block); 0 timeout or error, where the program ran out of time or broke its box; None, error,
@@ -92,23 +92,23 @@ async def code(
     Args:
         completion: the text with the program.
         tests: a list of tests, or that list in JSON, such as ``[{"stdin": "1 2", "stdout": "3"}]``.
-        language: what the program is written in.
+        language: the language of the program.
         scoring: ``"all"``: 1 where every test passes; ``"share"``: the share that passes.
         time_limit: seconds that one run may take.
         total_limit: seconds that all runs of a program may take together; None for 20 times ``time_limit``. A test
-            that is not reached within them has not passed.
+            that is not reached in this time has not passed.
         memory: GiB for a run and all its processes.
         processes: processes and threads of a run at a time.
         disk: MiB of its private folder.
         float_tolerance: relative, for floats and printed decimals; 0 compares their values exactly.
-        assert_mode: ``"apart"``: test code runs in a box of its own and calls the program over a pipe, which values and
-            the fields of objects cross; ``"in_process"``: beside the program, which can then fool it.
+        assert_mode: ``"apart"``: test code runs in a box of its own and calls the program over a pipe, which transfers
+            values and the fields of objects; ``"in_process"``: in the program's process, which can then fool it.
         level: the least confinement to run under: ``"full"`` (namespaces, Landlock, seccomp), ``"process"`` (the last
             two), or ``"none"``, for programs that you would run by hand.
-        highest: the most confinement to use where more is there.
+        highest: the most confinement to use, even if more is available.
         preload: modules to import before programs are forked ("numpy"); programs without need for them pay nothing.
         max_source: characters of a program.
-        think: tag of the thinking section, which is not looked at; None looks at everything.
+        think: tag of the thinking section, which is ignored; None reads everything.
     """
     try:
         read = read_tests(tests)
@@ -131,14 +131,14 @@ async def code(
         disk=disk << 20,
     )
     in_process = assert_mode == "in_process"
-    whole = scoring == "all"
+    all_required = scoring == "all"
     modules = tuple(map(str.__str__, preload))  # plain: a referee may not know another class of texts
     total = _RUNS * limits.wall if total_limit is None else float(total_limit)
     tolerance = float(float_tolerance)
 
     def work(referee: Referee) -> list[Result]:
         kind = BoxKind(choose(level, highest), modules)
-        question = Question(blocks, bare, read, tongue, kind, limits, tolerance, in_process, whole, total)
+        question = GradingTask(blocks, bare, read, tongue, kind, limits, tolerance, in_process, all_required, total)
         return ask_referee(question, referee)
 
     try:
@@ -147,12 +147,12 @@ async def code(
         return excused(str(error))
     except BoxError as error:
         return await blame_for_box(error, level, highest, modules)
-    noted = in_process and any(type(test).__name__ == "CodeTest" for test in read)
-    return verdict_of(results, scoring, _TRUSTING if noted else "")
+    trusts_program = in_process and any(type(test).__name__ == "CodeTest" for test in read)
+    return verdict_of(results, scoring, _TRUSTING if trusts_program else "")
 
 
 def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
-    """The last blocks, as many as together are no longer than a program may be; and whether they name no language."""
+    """The last blocks, up to ``most`` characters together; True if they name no language."""
     blocks = language_blocks(answer, tongue.names)[-1 if tongue.commands else -_MOST_BLOCKS :]
     sources: list[str] = []
     size = 0
@@ -165,7 +165,7 @@ def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
     return sources[::-1] or [""], bool(blocks) and not blocks[-1].language
 
 
-def ask_referee(question: Question, referee: Referee) -> list[Result]:
-    """``grade`` in the referee's process; BoxError where that process fails, too."""
+def ask_referee(question: GradingTask, referee: Referee) -> list[Result]:
+    """``grade`` in the referee's process; BoxError if that process fails, too."""
     packed = referee.run(grade_packed, question, question.total + question.limits.wall)
     return unpack_results(packed, len(question.tests))

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_verifiers.code._compare import same_output, same_value
-from grpo_verifiers.code._results import Failed, Passed, Result, Results, Unseen, pack_results, quote, spell
+from grpo_verifiers.code._results import Failed, Passed, Result, ResultSheet, Unseen, pack_results, quote, spell
 from grpo_verifiers.code.guest.values import check, dump
 from grpo_verifiers.code.levels import SandboxError
-from grpo_verifiers.code.question import Question, TimeBudget
+from grpo_verifiers.code.question import GradingTask, TimeBudget
 from grpo_verifiers.code.referee import BoxSet
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest
@@ -20,17 +20,17 @@ _CALLS_IN_TESTS = 100_000
 _KINDS_OF_VALUES = {"value", "awaited", "part"}
 """As it was returned, by a coroutine, or the next members of an iterator."""
 _HINT = "assert_mode='in_process' runs test code and program together, where the program can fool it"
-_PRELOAD = "modules beyond the standard library are there where preload names them"
+_PRELOAD = "preload lists the modules beyond the standard library"
 
 
-def grade_packed(question: Question, boxes: BoxSet) -> list[list[str]]:
-    """``grade``, with its outcomes as JSON has them."""
+def grade_packed(question: GradingTask, boxes: BoxSet) -> list[list[str]]:
+    """``grade``, with its outcomes in JSON form."""
     return pack_results(grade(question, boxes))
 
 
-def grade(question: Question, boxes: BoxSet) -> list[Result]:
+def grade(question: GradingTask, boxes: BoxSet) -> list[Result]:
     """The outcome of each test, in order; BadTestsError for one that no program can be run with, or BoxError."""
-    results = Results(len(question.tests))
+    results = ResultSheet(len(question.tests))
     calls = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CallTest)]
     codes = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CodeTest)]
     if (calls or codes) and question.language.commands:
@@ -45,9 +45,9 @@ def grade(question: Question, boxes: BoxSet) -> list[Result]:
     return results.results(budget.why if budget.over() else "")
 
 
-def _each_input(question: Question, boxes: BoxSet, results: Results, budget: TimeBudget) -> None:
-    """A run for each input, until runs that fail have taken too long, or all of them."""
-    patience = question.limits.wall * (1 if question.whole else 3)
+def _each_input(question: GradingTask, boxes: BoxSet, results: ResultSheet, budget: TimeBudget) -> None:
+    """Run the program on each input, until failing runs, or all of them, use up their time."""
+    patience = question.limits.wall * (1 if question.all_required else 3)
     for at, test in enumerate(question.tests):
         if not isinstance(test, StdioTest):
             continue
@@ -63,7 +63,7 @@ def _each_input(question: Question, boxes: BoxSet, results: Results, budget: Tim
         results.note(at, result)
         if result.kind == "timeout":
             patience -= question.limits.wall
-        elif result.kind != "pass" and question.whole:
+        elif result.kind != "pass" and question.all_required:
             patience -= time.monotonic() - started
 
 
@@ -73,25 +73,25 @@ def run_nothing(box_kind: BoxKind, boxes: BoxSet) -> str:
         return "" if program.receive() == ["loaded"] else f"an empty program {program.why}"
 
 
-def _stdio(question: Question, boxes: BoxSet, at: int, test: StdioTest, limits: Limits) -> Result:
+def _stdio(question: GradingTask, boxes: BoxSet, at: int, test: StdioTest, limits: Limits) -> Result:
     language = question.language
     message: dict[str, Any] = {"mode": "main", **question.program}
     if language.commands:
-        found = [command for command in language.commands if os.access(command[0], os.X_OK)]
-        if not found:
+        installed = [command for command in language.commands if os.access(command[0], os.X_OK)]
+        if not installed:
             raise SandboxError(f"code: {language.commands[0][0]} is not installed here; install it.")
-        message = {"mode": "command", "source": question.source, "file": language.file, "argv": found[0]}
-    # Whatever is expected may be printed, and somewhat more: blanks, and digits within the tolerance.
+        message = {"mode": "command", "source": question.source, "file": language.file, "argv": installed[0]}
+    # The expected output has to fit, and somewhat more: blanks, and digits inside the tolerance.
     limits = replace(limits, output=max(limits.output, 2 * len(test.stdout.encode("utf-8", "surrogatepass"))))
     stdin = test.stdin.encode("utf-8", "surrogatepass")
     with ProgramRun(boxes.box(question.box_kind), limits, [message], stdin=stdin, capture=True) as program:
-        told = program.receive()  # its words about itself: for people
+        reply = program.receive()  # its own report: for people
         program.wait()
     if program.end != "exit":
-        return _ended(program)
-    words = _words(told)
+        return _failure_of(program)
+    words = _words(reply)
     note = f" ({quote(words)})" if words else ""
-    if words and told[0] == "syntax":
+    if words and reply[0] == "syntax":
         return Failed("syntax", f"does not compile{note}")
     output = program.output.decode("utf-8", "replace")
     # A program that ends in an error has printed nothing by mistake rather than because it should.
@@ -101,7 +101,7 @@ def _stdio(question: Question, boxes: BoxSet, at: int, test: StdioTest, limits: 
 
 
 def _words(reply: Any) -> str:
-    """The last text in a program's reply, which may be anything."""
+    """The last text in a program's reply, which may have any form."""
     if not isinstance(reply, list) or not reply or not isinstance(reply[-1], str):
         return ""
     return reply[-1] + (f"; {_PRELOAD}" if reply[-1].startswith("ModuleNotFoundError") else "")
@@ -114,27 +114,27 @@ def _load(program: ProgramRun) -> Failed | None:
         return None
     words = _words(reply)
     if not words:
-        return _ended(program)
+        return _failure_of(program)
     if reply[0] == "syntax":
         return Failed("syntax", f"does not compile ({quote(words)})")
-    return Failed("raised", f"raised when it was loaded ({quote(words)})")
+    return Failed("raised", f"raised an exception while loading ({quote(words)})")
 
 
 def _calls(
-    question: Question, boxes: BoxSet, results: Results, tests: Sequence[tuple[int, CallTest]], limits: Limits
+    question: GradingTask, boxes: BoxSet, results: ResultSheet, tests: Sequence[tuple[int, CallTest]], limits: Limits
 ) -> None:
-    asked = [{"name": test.function, "args": test.args, "kwargs": test.kwargs} for _, test in tests]
+    questions = [{"name": test.function, "args": test.args, "kwargs": test.kwargs} for _, test in tests]
     # All questions are sent at once: the program is not waited for between them, and ends after the last.
     sizes = [2 * len(dump(test.expected)) for _, test in tests]
     room = max(limits.message, *sizes)
     loading = [{"mode": "calls", **question.program, "room": room}]
     limits = replace(limits, message=room, sent=limits.sent + sum(sizes))
-    with ProgramRun(boxes.box(question.box_kind), limits, loading, questions=asked, last=True) as program:
+    with ProgramRun(boxes.box(question.box_kind), limits, loading, questions=questions, last=True) as program:
         failed = _load(program)
         for at, test in tests:
             reply = None if failed else program.answer()
             if reply is None:
-                results.note(at, failed or _ended(program))
+                results.note(at, failed or _failure_of(program))
                 return
             results.note(at, grade_value(at, test, reply, question.tolerance))
 
@@ -147,13 +147,13 @@ def grade_value(at: int, test: CallTest, reply: Any, tolerance: float) -> Result
     try:
         if same_value(test.expected, value, tolerance):
             return Passed(at)
-    except Exception:  # noqa: BLE001 - a stranger's data must never become a failure of ours, which would score None
-        return Failed("wrong", f"{test.function} returned what cannot be compared")
+    except Exception:  # noqa: BLE001 - untrusted data must never cause a verifier failure, which would score None
+        return Failed("wrong", f"{test.function} returned a value that cannot be compared")
     return Failed("wrong", f"{test.function} returned {spell(value)}, expected {spell(test.expected)}")
 
 
 def _value(reply: Any) -> tuple[Any, str, list[Any]]:
-    """The tree in a program's reply; what is wrong where there is none; and the exception, for a test to handle."""
+    """The tree in a program's reply; the problem if there is none; and the exception, for a test to handle."""
     if isinstance(reply, list) and reply and isinstance(reply[0], str):
         kind, *rest = reply
         if kind in _KINDS_OF_VALUES and len(rest) in (1, 1 + (kind == "part")) and all(map(_is_number, rest[1:])):
@@ -172,14 +172,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _error(
-    told: Any = None, near: Any = "", args: Any = None, own: Any = (), fields: Any = None, *more: Any
+    message: Any = None, near: Any = "", args: Any = None, own: Any = (), fields: Any = None, *more: Any
 ) -> list[Any]:
     """The parts of a program's exception; empty if malformed."""
-    if more or not isinstance(told, str) or not isinstance(near, str):
+    if more or not isinstance(message, str) or not isinstance(near, str):
         return []
     names = [name for name in own if isinstance(name, str)][:20] if isinstance(own, list) else []
-    kept = fields if isinstance(fields, list) and fields[:1] == ["d"] and _is_tree(fields) else None
-    return [told[:1000], near[:100], args if _is_tree(args) else None, names, kept]
+    crossing = fields if isinstance(fields, list) and fields[:1] == ["d"] and _is_tree(fields) else None
+    return [message[:1000], near[:100], args if _is_tree(args) else None, names, crossing]
 
 
 def _is_tree(value: Any) -> bool:
@@ -190,7 +190,7 @@ def _is_tree(value: Any) -> bool:
     return True
 
 
-def _ended(program: ProgramRun) -> Failed:
+def _failure_of(program: ProgramRun) -> Failed:
     if program.end == "timeout":
         return Failed("timeout", program.why)
     limits = {"memory", "processes", "disk", "output", "sent", "killed"}
@@ -198,29 +198,29 @@ def _ended(program: ProgramRun) -> Failed:
 
 
 def _apart(
-    question: Question, boxes: BoxSet, results: Results, codes: Sequence[tuple[int, CodeTest]], limits: Limits
+    question: GradingTask, boxes: BoxSet, results: ResultSheet, codes: Sequence[tuple[int, CodeTest]], limits: Limits
 ) -> None:
     """Run test code in a second box, where the program's functions are stubs; every call passes through here."""
-    beside = boxes.box(question.box_kind, "tests")  # before the program's time begins: it may have to be started
+    tests_box = boxes.box(question.box_kind, "tests")  # before the program's time begins: it may have to be started
     loading = [{"mode": "calls", **question.program}]
     with ProgramRun(boxes.box(question.box_kind), limits, loading) as program:
         failed = _load(program)
         if failed is not None:
             results.note(codes[0][0], failed)
             return
-        # Only the tests are bounded in time, not how much they say: no program speaks there.
+        # Only the time of the tests is bounded, not their messages: no program writes there.
         longer = replace(limits, wall=2 * limits.wall + 1, cpu=2 * limits.cpu + 1, sent=1 << 62)
         left = list(codes)
         while left:
             message = {"mode": "tests", "tests": [[at, test.code] for at, test in left]}
-            with ProgramRun(beside, longer, [message]) as tests:
+            with ProgramRun(tests_box, longer, [message]) as tests:
                 for done, (at, _) in enumerate(left):
                     try:
-                        result = _ended(program) if program.end else _one_apart(at, tests, program)
+                        result = _failure_of(program) if program.end else _one_apart(at, tests, program)
                     except BadTestsError:
                         if not done:
                             raise
-                        left = left[done:]  # earlier answers may have done that: once more, in a process without any
+                        left = left[done:]  # earlier answers may be the cause: repeat in a new process
                         break
                     results.note(at, result)
                     if result.kind in {"ended", "timeout", "limit"}:
@@ -234,8 +234,8 @@ def _one_apart(at: int, tests: ProgramRun, program: ProgramRun) -> Result:
     for _ in range(_CALLS_IN_TESTS):
         message = tests.receive()
         if message is None:
-            # The tests only wait or compute on the program's values: whatever it is, the program had its part in it.
-            return _ended(program) if program.end else Failed(_ended(tests).kind, f"the test {tests.why}")
+            # The tests only wait or compute on the program's values, so the program contributed to any end of theirs.
+            return _failure_of(program) if program.end else Failed(_failure_of(tests).kind, f"the test {tests.why}")
         if message[0] == "test":
             if message[1] != at:
                 raise BoxError(f"the tests' box answered test {message[1] + 1} in place of test {at + 1}")
@@ -246,14 +246,14 @@ def _one_apart(at: int, tests: ProgramRun, program: ProgramRun) -> Result:
             {"more": rest[0]} if more else {"name": name, "args": rest[0], "kwargs": rest[1], "parts": True}
         )
         if reply is None:
-            return _ended(program)
+            return _failure_of(program)
         value, problem, error = _value(reply)
         if not problem:
             tests.send([reply[0], value, *reply[2:]])
         elif error:
             tests.send(["raised", *error])
         else:
-            # Remembered here: whatever the test makes of it, what did not cross passes nothing.
+            # Remembered here: no test passes with a value that did not cross, even if it handles the error.
             refused = refused or Failed("refused", f"{name} {problem} ({_HINT})")
             tests.send(["refused", problem])
     return Failed("limit", f"more than {_CALLS_IN_TESTS} calls")
@@ -278,16 +278,16 @@ def _outcome(at: int, kind: str, why: str) -> Result:
 
 
 def _in_process(
-    question: Question, boxes: BoxSet, results: Results, codes: Sequence[tuple[int, CodeTest]], limits: Limits
+    question: GradingTask, boxes: BoxSet, results: ResultSheet, codes: Sequence[tuple[int, CodeTest]], limits: Limits
 ) -> None:
     """Run test code inside the program, and believe it."""
     loading = [{"mode": "calls", **question.program}]
-    asked = [{"code": test.code} for _, test in codes]
-    with ProgramRun(boxes.box(question.box_kind), limits, loading, questions=asked, last=True) as program:
+    questions = [{"code": test.code} for _, test in codes]
+    with ProgramRun(boxes.box(question.box_kind), limits, loading, questions=questions, last=True) as program:
         failed = _load(program)
         for at, _ in codes:
             reply = None if failed else program.answer()
             if reply is None:
-                results.note(at, failed or _ended(program))
+                results.note(at, failed or _failure_of(program))
                 return
             results.note(at, Passed(at) if reply == ["pass"] else Failed("wrong", f"failed ({quote(_words(reply))})"))

@@ -1,6 +1,6 @@
 """The referee's own process: it takes jobs from the trainer, one at a time, and ends with it.
 
-What programs send is read here. The trainer is answered in JSON, with little of it.
+Messages of programs are read here. The trainer gets JSON with only the parts that it needs.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ _BEHIND = "10"
 _SHARE = Path("/proc/self/autogroup")
 
 
-class _GoneError(BaseException):
-    """The trainer has gone."""
+class _TrainerEndedError(BaseException):
+    """The trainer has ended."""
 
 
 def main(connection_fd: int, trainer_fd: int) -> None:
@@ -37,7 +37,7 @@ def main(connection_fd: int, trainer_fd: int) -> None:
     confine.limit(None)
     confine.adopt_orphans()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    # What is started here lifts it again: boxes have bounds of their own.
+    # Started processes raise the limit again: boxes have bounds of their own.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard), hard))
     connection = socket.socket(fileno=connection_fd)
     connection.set_inheritable(False)
@@ -45,13 +45,13 @@ def main(connection_fd: int, trainer_fd: int) -> None:
     signal.signal(signal.SIGUSR1, _leave)
     signal.signal(signal.SIGPROF, lambda *_: _step_back(_BEHIND))
     boxes = BoxSet()
-    with contextlib.suppress(_GoneError):
-        with contextlib.suppress(_GoneError):
+    with contextlib.suppress(_TrainerEndedError):
+        with contextlib.suppress(_TrainerEndedError):
             threading.Thread(target=_watch, args=(connection_fd, trainer_fd), daemon=True).start()
             _serve(connection, boxes)
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     boxes.end()
-    # What a zygote left behind that somebody killed is ours now; the boxes' folders go when nothing writes there.
+    # Orphans of a killed zygote are children of this process; remove the folders after their end.
     proc.end_descendants(os.getpid(), keep=leftovers.cleaners())
     boxes.close()
     os._exit(0)
@@ -59,11 +59,11 @@ def main(connection_fd: int, trainer_fd: int) -> None:
 
 def _leave(*_: object) -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    raise _GoneError
+    raise _TrainerEndedError
 
 
 def _watch(connection_fd: int, trainer_fd: int) -> None:
-    """Interrupt the job once the trainer has gone; boxes are closed on the way out."""
+    """Interrupt the job at the end of the trainer; boxes are closed on the way out."""
     poll = select.poll()
     poll.register(connection_fd, select.POLLRDHUP)
     poll.register(trainer_fd, select.POLLIN)
@@ -80,7 +80,7 @@ def _serve(connection: socket.socket, boxes: BoxSet) -> None:
         try:
             job, question = message[0]
             reply["value"] = job(question, boxes)
-        except Exception as error:  # noqa: BLE001 - told to the trainer, which raises it
+        except Exception as error:  # noqa: BLE001 - reported to the trainer, which raises it
             reply |= {"error": type(error).__name__, "why": str(error)[:4000]}
         del message, question
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -90,7 +90,7 @@ def _serve(connection: socket.socket, boxes: BoxSet) -> None:
 
 
 def _step_back(nice: str) -> None:
-    """Take less of the processors than the trainer, where the kernel shares them among sessions, or as much again."""
+    """Set the niceness of this session, if the kernel shares processors among sessions."""
     with contextlib.suppress(OSError):
         if f"nice {nice}\n" not in _SHARE.read_text(encoding="ascii"):
             _SHARE.write_text(nice, encoding="ascii")

@@ -30,7 +30,7 @@ _BRACKETS = {
 
 @dataclass(frozen=True)
 class Passed:
-    """A test that was seen to pass: at its own place among the tests, for at another one a pass is worth nothing."""
+    """A passed test, with its place among the tests: a pass does not count at any other place."""
 
     test: int
     kind: ClassVar[str] = "pass"
@@ -39,7 +39,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Failed:
-    """A test that was seen to fail, and why."""
+    """A failed test with the reason."""
 
     kind: Kind
     why: str = ""
@@ -56,18 +56,18 @@ class Unseen:
 Result = Passed | Failed | Unseen
 
 
-class Results:
-    """The outcome of each test: unseen until its own outcome is noted, once."""
+class ResultSheet:
+    """The outcome of each test: unseen until `note` sets it, once."""
 
     def __init__(self, tests: int) -> None:
         self._results: list[Result] = [Unseen()] * tests
 
     def note(self, test: int, result: Result) -> None:
-        """Write down the outcome of one test."""
+        """Set the outcome of one test."""
         if (there := self._results[test].kind) != "unseen":
             raise ValueError(f"test {test} has the outcome {there} already")
         if isinstance(result, Passed) and result.test != test:
-            raise ValueError(f"a pass of test {result.test} is noted for test {test}")
+            raise ValueError(f"a pass of test {result.test} was entered for test {test}")
         self._results[test] = result
 
     def results(self, why: str = "") -> list[Result]:
@@ -76,7 +76,7 @@ class Results:
 
 
 def pack_results(results: Sequence[Result]) -> list[list[str]]:
-    """Outcomes as JSON has them; reasons only where a verdict shows them."""
+    """Outcomes in JSON form; reasons only where a verdict shows them."""
     shown: set[str] = set()
     packed = []
     for result in results:
@@ -88,10 +88,10 @@ def pack_results(results: Sequence[Result]) -> list[list[str]]:
 
 
 def unpack_results(packed: Any, tests: int) -> list[Result]:
-    """The outcomes of ``pack_results``; ValueError where they are none, or not those of so many tests."""
+    """The outcomes of ``pack_results``; ValueError if malformed or of another number of tests."""
     if not isinstance(packed, list) or len(packed) != tests:
         raise ValueError(f"outcomes of {tests} tests were expected: {show(packed, 200)}")
-    results = Results(tests)
+    results = ResultSheet(tests)
     for at, row in enumerate(packed):
         kind, why = row if isinstance(row, list) and len(row) == 2 else (None, None)
         if kind not in ("pass", "unseen", *KINDS) or not isinstance(why, str) or len(why) > _REASON:
@@ -101,7 +101,7 @@ def unpack_results(packed: Any, tests: int) -> list[Result]:
 
 
 def verdict_of(results: Sequence[Result], scoring: str, note: str = "") -> Verdict:
-    """One verdict for all tests; ``scoring`` is that of ``code``, ``note`` tells people how it was judged."""
+    """One verdict for all tests; ``scoring`` is that of ``code``, ``note`` is a remark on the grading for people."""
     passes = [isinstance(result, Passed) and result.test == at for at, result in enumerate(results)]
     passed = sum(passes)
     every = bool(results) and all(passes)
@@ -109,17 +109,17 @@ def verdict_of(results: Sequence[Result], scoring: str, note: str = "") -> Verdi
     marks = "".join(_MARKS.get(result.kind, "-") for result in results[:_SHOWN])
     detail = f"{passed} of {len(results)} tests passed [{marks}{'…' if len(results) > _SHOWN else ''}]"
     failed = [(at, result) for at, result in enumerate(results, 1) if not passes[at - 1]]
-    seen = [(at, result) for at, result in failed if isinstance(result, Failed)]
+    failures = [(at, result) for at, result in failed if isinstance(result, Failed)]
     unseen = [result for _, result in failed if isinstance(result, Unseen)]
     status = None
     if failed:
-        at, first = (seen or failed)[0]
+        at, first = (failures or failed)[0]
         detail += f"; test {at}: {first.why or 'no answer'}"
-        if seen and unseen:
+        if failures and unseen:
             reason = next((result.why for result in unseen if result.why), "")
             detail += f"; {len(unseen)} not reached" + (f": {reason}" if reason else "")
-        if seen and (not passed or scoring == "all"):
-            common = Counter(result.kind for _, result in seen).most_common(1)[0][0]
+        if failures and (not passed or scoring == "all"):
+            common = Counter(result.kind for _, result in failures).most_common(1)[0][0]
             status = {"timeout": Status.TIMEOUT, "syntax": Status.UNPARSABLE}.get(common)
     return Verdict(score, status, detail + (f" ({note})" if note else ""))  # type: ignore[arg-type]  # None: by score
 
@@ -130,7 +130,7 @@ def quote(text: object) -> str:
 
 
 def spell(tree: Any) -> str:
-    """A tree of values as Python would write it, cut. Built as text: a stranger's values are not hashed here."""
+    """A tree of values as Python would write it, cut. Built as text: untrusted values are not hashed here."""
     return show(_spell(tree), 200)[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""Programs whose verdict a row of tests decides beforehand: its reference solution, and some that do nothing."""
+"""Programs with a verdict that is certain in advance: the reference solution of a row, and some that do nothing."""
 
 import ast
 import re
@@ -24,14 +24,14 @@ def trials(tests: Any, solution: Any = None, *, language: str = "python", **_: A
         read = read_tests(tests)
     except BadTestsError:
         read = []
-    return [*golden, *(Trial(_fenced(source, language), name, passes=False) for name, source in _idle(read, language))]
+    return [*golden, *(Trial(_fence(source, language), name, passes=False) for name, source in _idle(read, language))]
 
 
 def _completion(solution: Any, language: str) -> str:
     text = solution if isinstance(solution, str) else str(solution)
     if language == "python" and _parses(text):
-        return _fenced(text, language)  # fences in it are part of its strings
-    return text if last_block(text, LANGUAGES[language].names) is not None else _fenced(text, language)
+        return _fence(text, language)  # fences in it are part of its strings
+    return text if last_block(text, LANGUAGES[language].names) is not None else _fence(text, language)
 
 
 def _parses(source: str) -> bool:
@@ -42,7 +42,7 @@ def _parses(source: str) -> bool:
     return True
 
 
-def _fenced(source: str, language: str) -> str:
+def _fence(source: str, language: str) -> str:
     """A program in a fence that none of its lines can close."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", source)), default=2))
     return f"{fence}{language}\n{source}\n{fence}\n"
@@ -50,35 +50,35 @@ def _fenced(source: str, language: str) -> str:
 
 def _idle(tests: Sequence[Test], language: str) -> list[tuple[str, str]]:
     """Name and source of programs that do nothing for these tests."""
-    found = []
+    programs = []
     if language in _SILENT:
-        found.append((f"an empty program ({_SILENT[language]})", _SILENT[language]))
+        programs.append((f"an empty program ({_SILENT[language]})", _SILENT[language]))
     if language in _ECHO and any(isinstance(test, StdioTest) for test in tests):
-        found.append(("a program that prints its input", _ECHO[language]))
+        programs.append(("a program that prints its input", _ECHO[language]))
     printed = [test.stdout for test in tests if isinstance(test, StdioTest)]
     if language in _PRINT and len(printed) > 1:
         quoted = shlex.quote(printed[0]) if language == "bash" else printed[0]
-        found.append(("a program that prints the same for any input", _PRINT[language].format(quoted)))
-    names = sorted({name for test in tests for name in _called(test)}) if language == "python" else []
+        programs.append(("a program that prints the same for any input", _PRINT[language].format(quoted)))
+    names = sorted({name for test in tests for name in _functions(test)}) if language == "python" else []
     if names:
-        # Of a row with one test, whatever is expected passes: that tells nothing.
+        # With a single test, a program that returns its expected value passes and proves nothing.
         expected = [test.expected for test in tests if isinstance(test, CallTest)]
         first = [repr(value) for value in expected[:1] if len(expected) > 1 and isinstance(value, int | float | str)]
         returned = dict.fromkeys((*_RETURNED, *first))
-        found += [(f"a program that returns {value}", _stubs(names, value)) for value in returned]
-        found.append(("a program that returns its first argument", _stubs(names, "args[0] if args else None")))
-    return found
+        programs += [(f"a program that returns {value}", _stubs(names, value)) for value in returned]
+        programs.append(("a program that returns its first argument", _stubs(names, "args[0] if args else None")))
+    return programs
 
 
-def _called(test: Test) -> Iterable[str]:
-    """Functions that a test asks a program for."""
+def _functions(test: Test) -> Iterable[str]:
+    """Functions of a program that a test calls."""
     if isinstance(test, CallTest):
         return [test.function]
     return test.names if isinstance(test, CodeTest) else []
 
 
 def _stubs(names: Sequence[str], result: str) -> str:
-    """A program with these functions and methods, which all return the same."""
+    """A program with these functions and methods, all with one result."""
     functions = [name for name in names if "." not in name]
     methods: dict[str, list[str]] = {}
     for name in names:
@@ -86,7 +86,7 @@ def _stubs(names: Sequence[str], result: str) -> str:
         if owner and "." not in owner:
             methods.setdefault(owner, []).append(method)
     lines = [f"def {name}(*args, **kwargs):\n    return {result}\n" for name in functions]
-    for owner, found in methods.items():
+    for owner, own in methods.items():
         lines.append(f"class {owner}:")
-        lines += [f"    def {method}(self, *args, **kwargs):\n        return {result}\n" for method in found]
+        lines += [f"    def {method}(self, *args, **kwargs):\n        return {result}\n" for method in own]
     return "\n".join(lines)

@@ -1,14 +1,14 @@
-"""Languages that programs are written in."""
+"""Languages of programs."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Language:
-    """How programs of a language are marked and run.
+    """A language of programs: its fences and its interpreter.
 
     Attributes:
-        names: what its fenced blocks are called, in lower case.
+        names: the names of its fenced blocks, in lower case.
         file: name of the source file; unused where the zygote itself runs the program.
         commands: command lines to try in turn, the interpreter by its full path; none for Python, which is forked.
     """

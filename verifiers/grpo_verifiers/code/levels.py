@@ -18,8 +18,8 @@ _ADVICE = {
 _ESCAPES = """
 import os, socket, ctypes
 def escapes():
-    found = []
-    for what, attempt in (
+    escaped = []
+    for name, attempt in (
         ("network", lambda: socket.socket()),
         ("local sockets", lambda: socket.socket(socket.AF_UNIX)),
         ("files", lambda: open("/etc/hostname").close()),
@@ -31,24 +31,24 @@ def escapes():
             attempt()
         except (OSError, ZeroDivisionError):
             continue
-        found.append(what)
-    return found
+        escaped.append(name)
+    return escaped
 """
 
 
 class SandboxError(VerifierFailedError):
-    """Programs cannot be run as safely as was asked for: no completion can be judged until that is repaired."""
+    """The required confinement is not available: no completion can be judged until that is repaired."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The highest level that works here, and for each what it gave, or why it does not work."""
+    """The highest level that works here, and a report on each level."""
 
     level: Level
     details: dict[str, str]
 
     def story(self) -> str:
-        """The findings in a few lines, with what to install."""
+        """The findings in a few lines, with advice on packages to install."""
         lines = [f"  {level}: {self.details[level]}" for level in reversed(LEVELS) if level in self.details]
         missing = [level for level in LEVELS if level in _ADVICE and LEVELS.index(level) > LEVELS.index(self.level)]
         return "\n".join([*lines, *(f"  for level {level!r}: {_ADVICE[level]}" for level in missing)])
@@ -59,12 +59,12 @@ def probe() -> Findings:
     """The levels of confinement that work on this machine; tried once a process."""
     details = {level: _try(level) for level in ("full", "process")}
     works = [level for level in LEVELS if details.get(level, "").startswith("works")]
-    details["none"] = "no confinement: programs may do whatever this user may"
+    details["none"] = "no confinement: programs have all rights of this user"
     return Findings(works[-1] if works else "none", details)
 
 
 def choose(lowest: Level, highest: Level = "full") -> Level:
-    """The best level between two that works here; SandboxError where none of them does."""
+    """The best level between two that works here; SandboxError if none of them does."""
     findings = probe()
     best = LEVELS[min(LEVELS.index(findings.level), LEVELS.index(highest))]
     if LEVELS.index(best) < LEVELS.index(lowest):
@@ -75,9 +75,9 @@ def choose(lowest: Level, highest: Level = "full") -> Level:
 
 
 def level_problems(level: Level, highest: Level, *, here: bool = True) -> list[str]:
-    """What is wrong with two levels as options.
+    """Problems of two levels as options.
 
-    SandboxError where they are fine, but programs are to run ``here``, and this machine offers none of them.
+    SandboxError if they are valid, but programs run ``here`` and this machine offers none of them.
     """
     if LEVELS.index(highest) < LEVELS.index(level):
         return [f"highest ({highest!r}) is below level ({level!r})."]

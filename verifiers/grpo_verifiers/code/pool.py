@@ -31,12 +31,12 @@ class Pool:
         self._size = size
         self._lock = threading.Lock()
         self._referees: list[Referee] = []
-        self._open = 0  # jobs handed in whose work has not ended: each may want a box
+        self._open = 0  # submitted jobs that have not ended: each may need a box
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Job] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
     def submit(self, job: Job) -> Future[Any]:
-        """Run a job with a referee of its own; one whose box breaks is run once more with a new one."""
+        """Run a job with an own referee; if its box breaks, run it again with a new one."""
         future: Future[Any] = Future()
         with self._lock:
             self._open += 1
@@ -51,19 +51,19 @@ class Pool:
 
     def _work(self, referee: Referee) -> None:
         try:
-            while (taken := self._jobs.get()) is not None:
-                future, job = taken
+            while (item := self._jobs.get()) is not None:
+                future, job = item
                 answer = _attempt(job, referee) if future.set_running_or_notify_cancel() else None
                 with self._lock:
-                    self._open -= 1  # before the answer is told: whoever gets it may hand in the next job at once
+                    self._open -= 1  # before the answer is set: its receiver may submit the next job at once
                 if answer:
                     answer(future)
-                del future, job, taken, answer  # a waiting thread must not keep the last program's texts alive
+                del future, job, item, answer  # a waiting thread must not keep the last program's texts alive
         finally:
             referee.close()
 
     def close(self) -> None:
-        """End every box and every thread; what still waits is cancelled."""
+        """End every box and every thread; cancel the waiting jobs."""
         with contextlib.suppress(queue.Empty):
             while (left := self._jobs.get_nowait()) is not None:
                 left[0].cancel()
@@ -73,20 +73,20 @@ class Pool:
             thread.join(10)
 
     def forget(self) -> None:
-        """In a forked child."""
+        """In a forked child: drop the parent's referees."""
         for referee in self._referees:
             referee.forget()
 
 
 def _attempt(job: Job, referee: Referee) -> Callable[[Future[Any]], None]:
-    """Run a job, once more where its box breaks; what to tell the future that waits for it."""
+    """Run a job, twice if its box breaks; returns a function that sets the result of its future."""
     try:
         try:
             result = job(referee)
         except BoxError:
             referee.close()
             result = job(referee)
-    except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+    except BaseException as error:  # noqa: BLE001 - set on the future
         referee.close()
         return functools.partial(Future.set_exception, exception=error)
     return functools.partial(Future.set_result, result=result)
@@ -97,7 +97,7 @@ _lock = threading.Lock()
 
 
 def shared_pool() -> Pool:
-    """The pool of this process; made on first use."""
+    """The pool of this process, created on first use."""
     with _lock:
         if not _shared:
             _shared.append(Pool(worker_count()))
@@ -105,7 +105,7 @@ def shared_pool() -> Pool:
 
 
 async def blame_for_box(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:
-    """The verdict on a program on which two boxes in a row failed; SandboxError where an empty one fails, too."""
+    """The verdict on a program on which two boxes in a row failed; SandboxError if an empty one fails, too."""
 
     def try_nothing(referee: Referee) -> None:
         if failed := referee.run(run_nothing, BoxKind(choose(lowest, highest), preload), Limits().wall):
@@ -119,7 +119,7 @@ async def blame_for_box(error: BoxError, lowest: Level, highest: Level, preload:
 
 
 def close_pool() -> None:
-    """End every box of this process; the next use starts new ones. Runs by itself when Python exits."""
+    """End every box of this process; the next use starts new ones. Registered with `atexit`."""
     with _lock:
         pools, _shared[:] = list(_shared), []
     for pool in pools:
@@ -127,7 +127,7 @@ def close_pool() -> None:
 
 
 def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - the inherited one may be held by a thread that does not exist here
+    global _lock  # noqa: PLW0603 - the inherited one may be locked by a thread that does not exist here
     _lock = threading.Lock()
     for pool in _shared:
         pool.forget()

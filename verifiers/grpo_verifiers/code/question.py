@@ -11,21 +11,21 @@ from grpo_verifiers.sandbox.box import BoxKind, Limits
 
 
 @dataclass(frozen=True)
-class Question:
+class GradingTask:
     """A program and how to grade it."""
 
     blocks: Sequence[str]
-    """Those of the completion that may be part of the program, the last one last."""
+    """Blocks of the completion that may be part of the program, in order."""
     bare: bool
-    """They name no language: one that is no program may be an example's output."""
+    """The blocks name no language: one that is no program may be an example's output."""
     tests: Sequence[Test]
     language: Language
     box_kind: BoxKind
     limits: Limits
     tolerance: float
     in_process: bool
-    whole: bool
-    """One test that fails decides: then the rest is for people, and not worth much time."""
+    all_required: bool
+    """One failing test decides; the remaining tests are for people only and get little time."""
     total: float
     """Seconds for all runs together."""
 
@@ -36,7 +36,7 @@ class Question:
 
     @property
     def program(self) -> dict[str, Any]:
-        """The program of a message; of several blocks, the box says which are."""
+        """The program of a message; the box chooses among several blocks."""
         if len(self.blocks) == 1:
             return {"source": self.source}
         names = [_owners(test.function) for test in self.tests if isinstance(test, CallTest)]
@@ -57,7 +57,7 @@ class TimeBudget:
 
     @property
     def why(self) -> str:
-        """The reason that a test was not reached."""
+        """The reason why a test was not reached."""
         return f"all runs together took {self._seconds:g} s (total_limit)"
 
     def bounded(self, limits: Limits) -> Limits:

@@ -1,4 +1,4 @@
-"""A process that grades programs for a thread of the trainer, which reads nothing that a program wrote."""
+"""A process that grades programs for a thread of the trainer, which reads no data of a program."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ _CLOSING = 5.0
 _GRACE = 2 * START_SECONDS + 30
 """Seconds beyond the time of all runs after which a referee must be broken: it may have to start two boxes first."""
 _RECYCLE = 20_000
-"""Programs after which a box is replaced: whatever a long life gathers ends there."""
+"""Programs after which a box is replaced, to drop any accumulated state."""
 _ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (BoxError, BadTestsError, SandboxError)}
 
 
@@ -44,7 +44,7 @@ class BoxSet:
         self._uses: dict[tuple[BoxKind, str], int] = {}
 
     def box(self, plan: BoxKind, purpose: str = "programs") -> Box:
-        """The box for a purpose, started where there is none."""
+        """The box for a purpose, started at first use."""
         key = (plan, purpose)
         self._uses[key] = self._uses.get(key, 0) + 1
         if self._uses[key] > _RECYCLE and key in self._boxes:
@@ -55,18 +55,18 @@ class BoxSet:
         return self._boxes[key]
 
     def end(self) -> None:
-        """End the processes of them all, which `close` does, too; their folders stay."""
+        """End the processes of all boxes, without removing their folders."""
         for box in self._boxes.values():
             box.end()
 
     def close(self) -> None:
-        """End them all; the next use starts new ones."""
+        """End all boxes and remove their folders; the next use starts new ones."""
         while self._boxes:
             self._boxes.popitem()[1].close()
 
 
 class Referee:
-    """Started with its first job; used by one thread at a time."""
+    """The handle of a referee process, started with its first job; for one thread at a time."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -75,8 +75,8 @@ class Referee:
     def run(self, job: Callable[[Any, BoxSet], Any], question: Any, seconds: float) -> Any:
         """The result of ``job(question, boxes)`` in the referee. It answers in JSON.
 
-        The job, a function of a module, may take so many seconds beside the start of boxes. BoxError where a box or the
-        referee failed; BadTestsError and SandboxError where the job raised them.
+        The job, a function of a module, has ``seconds`` plus the time to start boxes. BoxError if a box or the
+        referee failed; BadTestsError and SandboxError if the job raised them.
         """
         message = pack_call((job, question))
         until = time.monotonic() + seconds + _GRACE
@@ -87,7 +87,7 @@ class Referee:
             reply = self._exchange(message, until)
         except (OSError, WireError) as error:
             self.close()
-            raise BoxError(f"the process that judges programs failed ({error})") from error
+            raise BoxError(f"the process that grades programs failed ({error})") from error
         if "value" in reply:
             return reply["value"]
         raise _ERRORS.get(str(reply.get("error")), RuntimeError)(str(reply.get("why"))[:4000])
@@ -121,7 +121,7 @@ class Referee:
         return receive_replies(connection, ReplyBuffer(), until)[0]
 
     def close(self) -> None:
-        """End it with its boxes; the next job starts another."""
+        """End the process with its boxes; the next job starts a new one."""
         if self._socket is not None:
             self._socket.close()  # it sees that, and closes its boxes
             self._socket = None
@@ -130,14 +130,14 @@ class Referee:
             self._process = None
 
     def interrupt(self) -> None:
-        """From another thread: the job under way fails."""
+        """From another thread: make the current job fail."""
         connection = self._socket
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.shutdown(SHUT_RDWR)
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's referee without touching it."""
+        """In a forked child: drop the parent's referee without changing it."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -1,4 +1,4 @@
-"""One run of one program, from the trusted side: talk to it, bound it, take its output."""
+"""One run of one program, from the trusted side: messages, bounds, output."""
 
 import contextlib
 import fcntl
@@ -17,7 +17,7 @@ from grpo_verifiers.code.guest.values import dump
 from grpo_verifiers.sandbox.box import Box, BoxError, Limits
 from grpo_verifiers.sandbox.children import off_stdio, socket_pair
 from grpo_verifiers.sandbox.inside import proc
-from grpo_verifiers.sandbox.watch import Watch
+from grpo_verifiers.sandbox.watch import UsageMonitor
 
 GRACE = 10.0
 """Seconds past a program's wall limit after which its zygote must be broken."""
@@ -26,7 +26,7 @@ _ADD_SEALS, _ALL_SEALS = 1033, 15
 _ENVELOPE = 64
 """Bytes around an answer: the number of its question, and brackets."""
 _PER_QUESTION = 4096
-"""Bytes that each question adds to what may be sent."""
+"""Bytes that each question adds to the limit of ``sent``."""
 _WHY = {
     "timeout": "out of time",
     "killed": "killed by its limits",
@@ -34,16 +34,16 @@ _WHY = {
     "processes": "started too many processes",
     "disk": "filled its folder",
     "output": "printed too much",
-    "protocol": "sent what is no answer",
-    "moving": "went on after its answer",
-    "number": "answered a question that it was not asked",
+    "protocol": "sent a malformed answer",
+    "moving": "did not stop after its answer",
+    "number": "answered a different question",
     "exit": "ended before it answered",
     "stopped": "ended",
 }
 
 
 class ProgramRun:
-    """A program that runs in a box; a context, at whose end nothing of the program is left."""
+    """A program that runs in a box; a context manager that ends it."""
 
     def __init__(
         self,
@@ -58,21 +58,21 @@ class ProgramRun:
     ) -> None:
         """Start it in a box, which holds one program at a time.
 
-        The messages are there when it starts; then it is asked the questions, whose answers ``answer`` takes in order.
+        It gets the messages at its start, and the questions after that; ``answer`` returns their answers in order.
         With ``last`` nothing is sent after those. ``stdin`` None is empty; ``capture`` collects its standard output.
         """
         self.end = ""
         self.output = bytearray()
         self._box, self._limits = box, limits
-        self._asked: deque[str] = deque()
-        self._out = bytearray(b"".join(map(dump, [*messages, *map(self._numbered, questions)])))
+        self._question_ids: deque[str] = deque()
+        self._out = bytearray(b"".join(map(dump, [*messages, *map(self._add_number, questions)])))
         self._last = last
-        self._may_send = limits.sent + _PER_QUESTION * len(self._asked)
+        self._may_send = limits.sent + _PER_QUESTION * len(self._question_ids)
         self._sent = 0
         self._in = bytearray()
         self._started = time.monotonic()
         self._looked = self._started
-        self._watch = Watch(box, limits)
+        self._monitor = UsageMonitor(box, limits)
         self._fault = ""
         self._until = float("inf")
         self._resting: set[int] = set()
@@ -88,7 +88,7 @@ class ProgramRun:
             if capture:
                 self._stdout, roles["stdout"] = self._pipe(theirs)
             if stdin is not None:
-                roles["stdin"] = _sealed(stdin)
+                roles["stdin"] = _sealed_file(stdin)
                 theirs.append(roles["stdin"])
             self._run = box.start(limits, roles)
         except BaseException:
@@ -116,11 +116,11 @@ class ProgramRun:
             self._close()
 
     def send(self, message: Any) -> None:
-        """Queue a message; it leaves while we wait for something."""
+        """Queue a message; it leaves during the next wait."""
         self._out += dump(message)
 
     def receive(self) -> Any:
-        """Its next message; None where it ends or breaks the protocol first; BoxError where the box fails."""
+        """The program's next message; None if it ends or breaks the protocol first; BoxError if the box fails."""
         while True:
             if len(self._in) >= 4:
                 end = 4 + int.from_bytes(self._in[:4], "big")
@@ -136,37 +136,37 @@ class ProgramRun:
                     return self._broken() if message is None else message
             if self.end:
                 there = len(self._in)
-                self._move(select.POLLIN)  # what did not fit beside the messages before
+                self._move(select.POLLIN)  # bytes that did not fit next to earlier messages
                 if len(self._in) == there:
                     return None
                 continue
             self._pump()
 
-    def _numbered(self, question: dict[str, Any]) -> dict[str, Any]:
-        """A question with a number that nobody can tell before reading it: no answer is written ahead of it."""
-        self._asked.append(secrets.token_hex(8))
-        return {**question, "id": self._asked[-1]}
+    def _add_number(self, question: dict[str, Any]) -> dict[str, Any]:
+        """A question with a random number, so that no program can write its answer in advance."""
+        self._question_ids.append(secrets.token_hex(8))
+        return {**question, "id": self._question_ids[-1]}
 
     def ask(self, question: dict[str, Any], seconds: float = float("inf")) -> Any:
-        """The answer to one more question, as of ``answer``; it is ended where that takes so many seconds."""
+        """Send one more question and return its answer, as ``answer`` does; end the program after ``seconds``."""
         proc.send(self._resting, signal.SIGCONT)
         self._until = time.monotonic() + seconds
-        self.send(self._numbered(question))
+        self.send(self._add_number(question))
         self._may_send += _PER_QUESTION
         self._push()
         return self.answer()
 
     def rest(self) -> None:
-        """Stop all of it until the next question; where it cannot be stopped, or is past a bound, it is ended."""
+        """Stop all of it until the next question; end it if it cannot be stopped or exceeds a bound."""
         resting = proc.freeze(self._box.zygote)
         self._resting = resting or set()
-        self._stop_for("moving" if resting is None else self._watch.overuse(now=True))
+        self._stop_for("moving" if resting is None else self._monitor.overuse(now=True))
         if self._fault:
             self.wait()
 
     def answer(self) -> Any:
-        """The answer to the next question; None where it ends or answers anything else; BoxError as in ``receive``."""
-        number, reply = self._asked.popleft(), self.receive()
+        """The answer to the next question; None if the program ends or answers anything else; raises as ``receive``."""
+        number, reply = self._question_ids.popleft(), self.receive()
         if reply is None:
             return None
         if not isinstance(reply, list) or len(reply) != 2 or reply[0] != number or reply[1] is None:
@@ -174,19 +174,19 @@ class ProgramRun:
         return reply[1]
 
     def wait(self) -> None:
-        """Until it has ended, by itself or by its limits; its output is complete then."""
+        """Wait for the end of the program, after which its output is complete."""
         while not self.end:
             self._pump()
 
     def finish(self) -> None:
-        """End it now, if it still runs."""
+        """End the program now, if it still runs."""
         if not self.end:
             self._box.stop(self._run)
             self.wait()
 
     @property
     def why(self) -> str:
-        """The way it ended, in words."""
+        """The end of the program in words."""
         if self.end == "sent":
             return f"sent more than {self._may_send} bytes"
         return _WHY.get(self.end, self.end)
@@ -200,10 +200,10 @@ class ProgramRun:
         """Wait for the next event, at most a tick, and move bytes."""
         poll = select.poll()
         poll.register(self._box.control, select.POLLIN)
-        # What is not taken now stays with the program, and holds it up.
-        wanted = (0 if self._full else select.POLLIN) | (select.POLLOUT if self._out else 0)
-        if wanted and self._channel.fileno() >= 0:
-            poll.register(self._channel, wanted)
+        # Unread bytes stay in the channel and block the program.
+        events = (0 if self._full else select.POLLIN) | (select.POLLOUT if self._out else 0)
+        if events and self._channel.fileno() >= 0:
+            poll.register(self._channel, events)
         if self._stdout >= 0:
             poll.register(self._stdout, select.POLLIN)
         ready = dict(poll.poll(int(_TICK * 1000)))
@@ -219,7 +219,7 @@ class ProgramRun:
             self._looked = now
             if now - self._started > self._limits.wall + GRACE:
                 raise BoxError("the zygote did not end a program at its limit")
-            self._stop_for("timeout" if now > self._until else self._watch.overuse())
+            self._stop_for("timeout" if now > self._until else self._monitor.overuse())
 
     def _stop_for(self, fault: str) -> None:
         if fault and not self._fault:
@@ -228,9 +228,9 @@ class ProgramRun:
 
     def _take_ending(self) -> None:
         ending = self._box.hear(0)
-        # A program that the kernel has ended, or part of it, says nothing of that.
+        # The zygote does not report that the kernel ended a part of the program.
         cgroup = self._box.cgroup
-        self._fault = self._fault or ("memory" if cgroup is not None and cgroup.overflowed() else "")
+        self._fault = self._fault or ("memory" if cgroup is not None and cgroup.has_overflowed() else "")
         if ending is None:
             if self._fault != "memory":
                 raise BoxError("the zygote died")
@@ -238,7 +238,7 @@ class ProgramRun:
         if ending.get("run") != self._run:
             return
         self.end = self._fault or ending["end"]
-        # Everything that the program could write is in the pipes now: nothing of it lives.
+        # The program has ended: all of its output is in the pipes now.
         with contextlib.suppress(BlockingIOError):
             failed = os.read(self._setup, 2000)
             if failed:
@@ -257,7 +257,7 @@ class ProgramRun:
                 self.output += data
                 if len(self.output) > self._limits.output:
                     self._stop_for("output")
-                    self._stdout = -1  # what else it prints stays in the pipe, and holds it up
+                    self._stdout = -1  # further output stays in the pipe and blocks the program
                     break
             else:
                 self._stdout = -1
@@ -307,7 +307,7 @@ class ProgramRun:
         self._fds = []
 
 
-def _sealed(data: bytes) -> int:
+def _sealed_file(data: bytes) -> int:
     """A file in memory that can be read and not changed."""
     fd = off_stdio(os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
     view = memoryview(data)

@@ -1,4 +1,4 @@
-"""The tests of a row: checked, and put into one of three shapes."""
+"""Parse the tests of a row into one of three shapes."""
 
 import ast
 import json
@@ -20,12 +20,12 @@ MAX_TESTS = 10_000
 
 
 class BadTestsError(ValueError):
-    """Tests that say nothing about a program; the dataset's fault, never a completion's."""
+    """Unusable tests; the dataset's fault, never a completion's."""
 
 
 @dataclass(frozen=True)
 class StdioTest:
-    """Standard input, and the whole output expected for it."""
+    """Standard input, and the complete output expected for it."""
 
     stdin: str
     stdout: str
@@ -49,7 +49,7 @@ class CodeTest:
 
     @property
     def names(self) -> set[str]:
-        """Names that it reads and nowhere binds; none where it is broken, which is told of where it is run."""
+        """Names that it reads and never binds; empty for broken code, which fails when it runs."""
         try:
             return unknown_names(ast.parse(self.code))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -60,12 +60,12 @@ Test = StdioTest | CallTest | CodeTest
 
 
 def read_tests(value: Any) -> list[Test]:
-    """The tests of a row: a list of mappings, or that in JSON; BadTestsError if missing or of no known shape."""
+    """The tests of a row: a list of mappings, or that in JSON; BadTestsError if missing or malformed."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise BadTestsError(f"tests is a text that is no JSON ({error}): {show(value)}") from error
+            raise BadTestsError(f"tests is a text that is not JSON ({error}): {show(value)}") from error
     if hasattr(value, "tolist"):  # a column of arrays
         value = value.tolist()
     if isinstance(value, Mapping | str | bytes) or not isinstance(value, Sequence):
@@ -78,55 +78,55 @@ def read_tests(value: Any) -> list[Test]:
     return [_read(index, test) for index, test in enumerate(value, 1)]
 
 
-def _renamed(unknown: Sequence[str]) -> str:
-    """Names here of the keys of other datasets."""
-    known = [f"{key} is {_ELSEWHERE[key]} here" for key in unknown if key in _ELSEWHERE]
-    return f" ({', '.join(known)})" if known else ""
+def _key_hints(unknown: Sequence[str]) -> str:
+    """A hint for keys of other datasets: their names here."""
+    hints = [f"{key} is {_ELSEWHERE[key]} here" for key in unknown if key in _ELSEWHERE]
+    return f" ({', '.join(hints)})" if hints else ""
 
 
 def _read(index: int, test: Any) -> Test:
     if not isinstance(test, Mapping):
         as_code = " (for an assertion: {code: 'assert …'})" if isinstance(test, str) else ""
         raise BadTestsError(f"test {index} is {show(test)}, {_SHAPES}{as_code}")
-    given = {key: item for key, item in test.items() if item is not None}
-    unknown = sorted(str(key) for key in given if key not in _KEYS)
+    fields = {key: item for key, item in test.items() if item is not None}
+    unknown = sorted(str(key) for key in fields if key not in _KEYS)
     if unknown:
         raise BadTestsError(
-            f"test {index} has unknown keys {', '.join(map(repr, unknown))}{_renamed(unknown)}; {_SHAPES}"
+            f"test {index} has unknown keys {', '.join(map(repr, unknown))}{_key_hints(unknown)}; {_SHAPES}"
         )
-    keys = set(given)
+    keys = set(fields)
     if "stdout" in keys and keys <= {"stdin", "stdout"}:
-        return StdioTest(_text(index, given, "stdin"), _text(index, given, "stdout"))
+        return StdioTest(_text(index, fields, "stdin"), _text(index, fields, "stdout"))
     if keys == {"code"}:
-        code = _text(index, given, "code")
+        code = _text(index, fields, "code")
         if not code.strip():
             raise BadTestsError(f"test {index}: code is empty")
         return CodeTest(code)
-    wanted = keys & {"expected", "expected_repr"}
-    if "function" in keys and len(wanted) == 1 and not keys & {"stdin", "stdout", "code"}:
-        return _call(index, given)
-    if "function" in keys and not wanted and not keys & {"stdin", "stdout", "code"}:
+    expected = keys & {"expected", "expected_repr"}
+    if "function" in keys and len(expected) == 1 and not keys & {"stdin", "stdout", "code"}:
+        return _call(index, fields)
+    if "function" in keys and not expected and not keys & {"stdin", "stdout", "code"}:
         raise BadTestsError(
-            f"test {index} of function {show(given['function'])} has no expected value (a None counts as absent: "
+            f"test {index} of function {show(fields['function'])} has no expected value (a None counts as absent: "
             "write expected_repr: 'None')"
         )
     raise BadTestsError(f"test {index} has the keys {', '.join(map(repr, sorted(keys))) or 'none'}; {_SHAPES}")
 
 
-def _call(index: int, given: Mapping[str, Any]) -> CallTest:
-    function = given["function"]
+def _call(index: int, fields: Mapping[str, Any]) -> CallTest:
+    function = fields["function"]
     if not isinstance(function, str) or not all(part.isidentifier() for part in function.split(".")):
         raise BadTestsError(f"test {index}: function is {show(function)}, expected a name")
-    if "args" in given and "args_repr" in given:
+    if "args" in fields and "args_repr" in fields:
         raise BadTestsError(f"test {index} has both args and args_repr, expected one")
-    args = _literal(index, given, "args_repr") if "args_repr" in given else _plain(given.get("args", []))
-    kwargs = _plain(given.get("kwargs", {}))
+    args = _literal(index, fields, "args_repr") if "args_repr" in fields else _plain(fields.get("args", []))
+    kwargs = _plain(fields.get("kwargs", {}))
     if not isinstance(args, list | tuple):
         raise BadTestsError(f"test {index}: the arguments are {show(args)}, expected a list")
     if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
         raise BadTestsError(f"test {index}: kwargs is {show(kwargs)}, expected names and values")
     kwargs = {key: item for key, item in kwargs.items() if item is not None}
-    expected = _literal(index, given, "expected_repr") if "expected_repr" in given else _plain(given["expected"])
+    expected = _literal(index, fields, "expected_repr") if "expected_repr" in fields else _plain(fields["expected"])
     try:
         return CallTest(str.__str__(function), encode(list(args)), encode(kwargs), encode(expected))
     except NoValueError as error:
@@ -138,8 +138,8 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _literal(index: int, given: Mapping[str, Any], key: str) -> Any:
-    text = _text(index, given, key)
+def _literal(index: int, fields: Mapping[str, Any], key: str) -> Any:
+    text = _text(index, fields, key)
     if text.strip() == "set()":
         return set()
     try:
@@ -150,8 +150,8 @@ def _literal(index: int, given: Mapping[str, Any], key: str) -> Any:
         ) from error
 
 
-def _text(index: int, given: Mapping[str, Any], key: str) -> str:
-    value = given.get(key, "")
+def _text(index: int, fields: Mapping[str, Any], key: str) -> str:
+    value = fields.get(key, "")
     if not isinstance(value, str):
         raise BadTestsError(f"test {index}: {key} is {show(value)}, expected a text")
     return str.__str__(value)  # of a class of its own, such as numpy's

@@ -10,7 +10,7 @@ class VerifierError(RedactedError):
 
 
 class UnknownNameError(VerifierError, LookupError):
-    """A name that no registry entry, entry point or reference answers to."""
+    """An unknown name: no registry entry, entry point or reference."""
 
 
 class DuplicateNameError(VerifierError, ValueError):
@@ -34,7 +34,7 @@ class VerifierFailedError(VerifierError, RuntimeError):
 
 
 class UnavailableError(VerifierError, RuntimeError):
-    """Raised by a check where something outside is missing (a server, a file): the completion is left out."""
+    """Raised by a check when an external resource fails (a server, a file): the completion is left out."""
 
 
 Problem = str | PluginError
@@ -42,7 +42,7 @@ Problem = str | PluginError
 
 
 class ConfigError(RedactedError, ValueError):
-    """A config that cannot run as it is written; the message lists every problem found, and no secret."""
+    """A config that cannot run; the message lists every problem, and no secret."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Number the problems when there are several."""
@@ -64,11 +64,11 @@ class BrokenPluginError(ConfigError, PluginError):
 
 def raise_all(problems: Iterable[Problem]) -> None:
     """Raise a `ConfigError` unless ``problems`` is empty."""
-    found = list(problems)
-    broken = [problem for problem in found if isinstance(problem, PluginError)]
+    listed = list(problems)
+    broken = [problem for problem in listed if isinstance(problem, PluginError)]
     if broken:
         causes = [problem.__cause__ for problem in broken if problem.__cause__ is not None]
         several = BaseExceptionGroup("several plug-ins cannot be imported", causes) if len(causes) > 1 else None
-        raise BrokenPluginError(found) from several or next(iter(causes), None)
-    if found:
-        raise ConfigError(found)
+        raise BrokenPluginError(listed) from several or next(iter(causes), None)
+    if listed:
+        raise ConfigError(listed)

@@ -1,4 +1,4 @@
-"""The frames of plug-ins in a traceback, without those of the host around them: whose code raised."""
+"""Plug-in frames in tracebacks: find the code that raised."""
 
 import contextlib
 import os
@@ -26,34 +26,34 @@ def is_plugin(frame: FrameType) -> bool:
 def plugin_traceback(error: BaseException) -> str:
     """The traceback of a plug-in that raised, from its first frame on; empty when no plug-in did.
 
-    Of an exception that was made from others, those; of a syntax error, the line. A lack of memory is nobody's fault:
-    whoever asks for the last byte raises it.
+    Follows causes and the members of exception groups; of a syntax error it shows the line. Out-of-memory errors are
+    skipped: any code may trigger one.
     """
     return "".join(_trimmed(each) for each in _culprits(error))
 
 
 def _culprits(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions behind ``error`` that passed through a plug-in's frames, or that kept one from being read."""
-    seen: list[BaseException] = []
+    """The causes of ``error`` with frames of a plug-in, and syntax errors."""
+    visited: list[BaseException] = []
     open_ones = [error]
     while open_ones:
         one = open_ones.pop(0)
-        if one in seen:
+        if one in visited:
             continue
-        seen.append(one)
+        visited.append(one)
         if "OutOfMemory" in type(one).__name__:
             continue
         if any(is_plugin(frame) for frame, _ in traceback.walk_tb(one.__traceback__)) or isinstance(one, SyntaxError):
             yield one
         elif isinstance(one, BaseExceptionGroup):
             open_ones += one.exceptions
-        elif behind := one.__cause__ or (None if one.__suppress_context__ else one.__context__):
-            open_ones.append(behind)
+        elif origin := one.__cause__ or (None if one.__suppress_context__ else one.__context__):
+            open_ones.append(origin)
 
 
 def _trimmed(error: BaseException) -> str:
-    told = traceback.TracebackException.from_exception(error)
-    part: traceback.TracebackException | None = told
+    formatted = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = formatted
     one: BaseException | None = error
     while part is not None and one is not None:
         frames = [is_plugin(frame) for frame, _ in traceback.walk_tb(one.__traceback__)]
@@ -64,7 +64,7 @@ def _trimmed(error: BaseException) -> str:
         explicit = part.__cause__ is not None
         part = part.__cause__ if explicit else part.__context__
         one = one.__cause__ if explicit else one.__context__
-    return "".join(told.format())
+    return "".join(formatted.format())
 
 
 def place(error: BaseException) -> str:
@@ -80,7 +80,7 @@ def place(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def exits_caught() -> Iterator[None]:
-    """Turn a plug-in's ``os._exit`` into `SystemExit` inside the block; anybody else's ends the process."""
+    """Turn a plug-in's ``os._exit`` into `SystemExit` inside the block; a call by other code ends the process."""
     leave, process = os._exit, os.getpid()
 
     def ask(status: int) -> None:

@@ -1,1 +1,1 @@
-"""Run checks: calls, batches, worker processes, event loops and what is asked over HTTP."""
+"""Run checks: calls, batches, worker processes, event loops and HTTP requests."""

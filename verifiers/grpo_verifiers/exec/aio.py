@@ -13,11 +13,11 @@ from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.wire import from_rows, to_rows
 
 GRACE = 2.0
-"""Seconds past an item's deadline after which its event loop must be blocked: nothing else keeps a timer waiting."""
+"""Seconds past a deadline after which the event loop counts as blocked: only that delays a timer."""
 
 
 class Gate:
-    """At most so many calls of one verifier at a time, over all its batches."""
+    """A limit on the concurrent calls of one verifier, over all its batches."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -31,7 +31,7 @@ class Gate:
 
 
 class AsyncBatch:
-    """Running calls of one coroutine function."""
+    """Concurrent calls of one coroutine function."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class AsyncBatch:
         return [self._outcomes[index] for index in range(len(self._calls))]
 
     def _guilty(self, late: Sequence[int]) -> list[int]:
-        """The late check that blocks the loop; the others only wait for it.
+        """The late check that blocks the loop and all other checks in it.
 
         If an inner task blocks, its check is unknown: all are moved once, and blamed when late again.
         """
@@ -108,7 +108,7 @@ class AsyncBatch:
                     task.cancel()  # not awaited: it may refuse to end
                     task.add_done_callback(_forget)
                     outcome = Outcome("timeout", message=f"no answer in {self._timeout:g} s", seconds=self._timeout)
-            except BaseException as error:  # noqa: BLE001 - whatever it raises is its failure, SystemExit too
+            except BaseException as error:  # noqa: BLE001 - any exception is a failure of the check, SystemExit too
                 outcome = failure(error, time.monotonic() - begin)
         self._put(index, outcome)
 
@@ -126,7 +126,7 @@ async def _awaited(value: Any) -> Any:
 
 
 def _forget(task: "asyncio.Future[Any]") -> None:
-    """Retrieve a late exception, or asyncio logs that nobody did."""
+    """Retrieve a late exception, so that asyncio does not log it as never retrieved."""
     if not task.cancelled():
         task.exception()
 

@@ -14,7 +14,7 @@ Call = tuple[Any, dict[str, Any], int | None]
 
 
 def pack(call: Call) -> bytes:
-    """The arguments of one call as bytes; raises whatever pickle raises for what cannot leave this process."""
+    """The arguments of one call as bytes; pickle raises for objects that cannot leave this process."""
     return pickle.dumps(call, protocol=pickle.HIGHEST_PROTOCOL)
 
 
@@ -22,7 +22,7 @@ def pack(call: Call) -> bytes:
 class Item:
     """One call of one check."""
 
-    batch: "Batch"
+    batch: "CallBatch"
     index: int
     died: bool = False
     lost_loads: int = 0
@@ -34,13 +34,13 @@ def only_in(owner: int) -> None:
         raise RuntimeError("these checks were submitted before this process was forked: collect them in its parent.")
 
 
-class Batch:
+class CallBatch:
     """The calls of one submission, and their outcomes in the same order."""
 
     def __init__(
         self, spec: CheckSpec, calls: Sequence[Call | bytes], timeout: float, rows: Sequence[int | None] | None = None
     ) -> None:
-        """Calls as they are, or as ``pack`` makes them, with the numbers of results that they owe."""
+        """Calls, plain or packed by ``pack``, with their expected numbers of results."""
         self.spec, self.timeout = spec, timeout
         self.payloads = [call if isinstance(call, bytes) else pack(call) for call in calls]
         self.rows = rows or [None if isinstance(call, bytes) else call[2] for call in calls]
@@ -61,7 +61,7 @@ class Batch:
                 self._done.set()
 
     def wait(self, timeout: float | None = None) -> list[Outcome]:
-        """Every outcome, in order; TimeoutError where not all are there in time."""
+        """Every outcome, in order; TimeoutError if one is missing at the deadline."""
         if not self._done.is_set():
             only_in(self._owner)
         if not self._done.wait(timeout):

@@ -24,29 +24,29 @@ _LASTING = {Status.CORRECT, Status.WRONG, Status.PARTIAL, Status.UNPARSABLE, Sta
 
 
 class ThisThread:
-    """Runs a call when its outcome is collected, while workers go on with theirs."""
+    """Run each call when its outcome is collected, while worker processes continue with theirs."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn = fn
 
     def start(self, calls: Sequence[Call]) -> Collect:
-        """Nothing starts before it is collected."""
+        """Start nothing until the outcomes are collected."""
         return lambda: [self._one(each) for each in calls]
 
-    def _one(self, asked: Call) -> Outcome:
-        first, rest, rows = asked
+    def _one(self, call: Call) -> Outcome:
+        first, rest, rows = call
         started = time.perf_counter()
         try:
             verdicts = from_rows(to_rows(result(self._fn, first, rest), rows), rows or 1)
         except KeyboardInterrupt:  # the user's
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever else it raises is its failure, SystemExit too
+        except BaseException as error:  # noqa: BLE001 - any other exception is a failure of the check, SystemExit too
             return failure(error, time.perf_counter() - started)
         return Outcome("value", verdicts, seconds=time.perf_counter() - started)
 
 
 class EventLoop:
-    """Runs an async check, so many calls at a time over all batches."""
+    """Run an async check, at most ``concurrency`` calls at a time over all batches."""
 
     def __init__(self, fn: Callable[..., Any], timeout: float, concurrency: int) -> None:
         self._fn, self._timeout, self._gate = fn, timeout, Gate(concurrency)
@@ -57,9 +57,9 @@ class EventLoop:
 
 
 class Workers:
-    """Runs a check in worker processes, of this machine or of others.
+    """Run a check in worker processes of this machine or of other machines.
 
-    Equal calls of a pure check are sent once, and recent answers are kept.
+    Equal calls of a pure check are sent once, and recent answers are cached.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class Workers:
         """Start nothing yet; ``timeout`` is in seconds, for one call.
 
         ``first`` is the parameter that takes the completion. ``fast`` answers some calls in this process, or names
-        shorter arguments for a worker. ``isolation`` says where its workers are.
+        shorter arguments for a worker. ``isolation`` chooses the place of its workers.
         """
         self._label, self._spec, self._timeout, self._first = label, spec, timeout, first
         self._pure, self._fast, self._isolation = pure, fast, isolation
-        self._known: dict[bytes, Verdict] = {}
+        self._cached: dict[bytes, Verdict] = {}
 
     def start(self, calls: Sequence[Call]) -> Collect:
         """Submit the calls that no shortcut and no earlier answer decides."""
         outcomes: list[Outcome | None] = [None] * len(calls)
         payloads: list[bytes] = []
-        asking: dict[bytes | int, list[int]] = {}  # a question to the calls that ask it
+        asking: dict[bytes | int, list[int]] = {}  # the calls of each question
         for index, one in enumerate(calls):
             started = time.perf_counter()
             answer = self._shortcut(one)
@@ -96,7 +96,7 @@ class Workers:
                 if key in asking:
                     asking[key].append(index)
                     continue
-                answer = self._known.get(key) if isinstance(key, bytes) else None
+                answer = self._cached.get(key) if isinstance(key, bytes) else None
                 if answer is None:
                     asking[key] = [index]
                     payloads.append(payload)
@@ -125,7 +125,7 @@ class Workers:
             return None
         try:
             answer = self._fast(one[0], **one[1])
-        except (Exception, SystemExit):  # noqa: BLE001 - it is only a shortcut: the worker says what is wrong
+        except (Exception, SystemExit):  # noqa: BLE001 - only a shortcut: the worker reports the error
             return None
         return answer if isinstance(answer, Verdict | Mapping) else None
 
@@ -140,24 +140,24 @@ class Workers:
             raise VerifierError(self._unsendable(one, error)) from error
 
     def _unsendable(self, one: Call, error: Exception) -> str:
-        what = f"verifier {self._label!r}: its"
+        subject = f"verifier {self._label!r}: its"
         for name, value in one[1].items():
             try:
                 pickle.dumps(value)
             except Exception as culprit:  # noqa: BLE001 - as above
                 return (
-                    f"{what} argument {name!r} is a {type(value).__name__} that cannot be sent to a worker process: "
+                    f"{subject} argument {name!r} is a {type(value).__name__} that cannot be sent to a worker process: "
                     f"{type(culprit).__name__}: {culprit}. Choose isolation='inline', or leave it out."
                 )
-        return f"{what} arguments cannot be sent to a worker process: {error}."
+        return f"{subject} arguments cannot be sent to a worker process: {error}."
 
     def _remember(self, key: bytes, verdict: Verdict | Refused) -> None:
         if isinstance(verdict, Refused) or verdict.status not in _LASTING:
             return
-        while len(self._known) >= REMEMBERED:
+        while len(self._cached) >= REMEMBERED:
             with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
-                del self._known[next(iter(self._known))]
-        self._known[key] = verdict
+                del self._cached[next(iter(self._cached))]
+        self._cached[key] = verdict
 
 
 Place = ThisThread | EventLoop | Workers

@@ -33,7 +33,7 @@ def result(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
 
 
 async def awaited(value: Any) -> Any:
-    """An awaitable as a coroutine, which event loops want."""
+    """An awaitable as a coroutine, as event loops require."""
     return await value
 
 

@@ -9,7 +9,7 @@ from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples
 
 SETTINGS = frozenset({"base", "label", "columns", "timeout", "on_error", "isolation"})
-"""Keywords of ``get_verifier`` itself, which no option of a check may be called."""
+"""Keywords of ``get_verifier`` itself: no option of a check may have such a name."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
     if not by_name and not positional:
         raise KeywordError(
             f"verifier {name!r}: {_named(fn)} takes no completion; its first parameter must be the completion's text "
-            "(def check(completion, answer): ...), or completions for a whole batch."
+            "(def check(completion, answer): ...), or completions for a batch."
         )
     first = "completions" if batch else positional[0].name
     if not batch and first in RESERVED:
@@ -74,7 +74,7 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
         if p.name == first or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
             continue
         if p.kind is p.POSITIONAL_ONLY:
-            raise KeywordError(f"verifier {name!r}: parameter {p.name!r} of {_named(fn)} cannot be given by name.")
+            raise KeywordError(f"verifier {name!r}: parameter {p.name!r} of {_named(fn)} cannot be passed by name.")
         if p.name in RESERVED or (batch and p.name == "prompts"):
             reserved.append(p.name)
         elif p.name in {"log_extra", "log_metric"} and p.default is not p.empty:
@@ -114,10 +114,10 @@ def _named(fn: Any) -> str:
 def arguments(
     form: Form, samples: Samples, columns: Mapping[str, str], options: Mapping[str, Any], *, raw: bool, inline: bool
 ) -> list[tuple[Any, dict[str, Any], int | None]]:
-    """The calls that judge these samples: one for each, or one in all for a batch function.
+    """The calls that judge these samples: one for each, or a single one for a batch function.
 
     ``columns`` maps parameter to column, where they differ; an option that names a column parameter takes its place.
-    ``raw`` gives the completions as the trainer has them (chats stay chats), as TRL does. ``inline`` calls stay in this
+    ``raw`` passes the completions unchanged (chats as chats), as TRL does. ``inline`` calls stay in this
     process, where TRL's logging functions are.
     """
     filled: dict[str, Any] = {}
@@ -141,11 +141,11 @@ def arguments(
             own.update({name: samples.reserved(name, row) for name in form.reserved})
             calls.append((samples.completions[row] if raw else samples.text(row), {**own, **extras, **options}, None))
         return calls
-    whole = {name: list(values) for name, values in filled.items()}
-    asked = {*form.reserved, *(("prompts", "completion_ids") if raw and form.open else ())}
-    for name in asked:
-        whole[name] = [samples.reserved("prompt" if name == "prompts" else name, row) for row in rows]
+    batch = {name: list(values) for name, values in filled.items()}
+    requested = {*form.reserved, *(("prompts", "completion_ids") if raw and form.open else ())}
+    for name in requested:
+        batch[name] = [samples.reserved("prompt" if name == "prompts" else name, row) for row in rows]
     completions = list(samples.completions) if raw else [samples.text(row) for row in rows]
     if form.by_name:
-        whole["completions"] = completions
-    return [(completions, {**whole, **extras, **options}, len(samples))] if len(samples) else []
+        batch["completions"] = completions
+    return [(completions, {**batch, **extras, **options}, len(samples))] if len(samples) else []

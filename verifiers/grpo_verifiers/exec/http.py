@@ -1,4 +1,4 @@
-"""HTTP by httpx: a deadline for the whole exchange, a cap on the answer, proxies of the environment, no redirects."""
+"""HTTP by httpx: a deadline for the complete exchange, a size limit, proxies of the environment, no redirects."""
 
 import asyncio
 import datetime as dt
@@ -15,15 +15,15 @@ from grpo_verifiers.exec.loop import HTTP_THREAD
 
 MAX_REPLY = 4 << 20
 _LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy")
-"""Loggers of httpx. Its records hold addresses and headers, one for each request: ours are left out."""
+"""Loggers of httpx. Each request logs addresses and headers: requests of this module are filtered out."""
 
 
-_OTHERS = (ImportError, OverflowError, RuntimeError, ExceptionGroup)
-"""A proxy of a kind that is not installed, a port beyond 65535 (bare or in a group), an interpreter that ends."""
+_OTHER_ERRORS = (ImportError, OverflowError, RuntimeError, ExceptionGroup)
+"""Errors of a missing proxy package, a port beyond 65535 (bare or in a group), an interpreter at its end."""
 
 
-class TooLargeError(OSError):
-    """The answer has more bytes than were asked for."""
+class ResponseTooLargeError(OSError):
+    """The response exceeds the size limit."""
 
 
 async def exchange(
@@ -42,53 +42,53 @@ async def exchange(
 
     Raises:
         TimeoutError: no complete answer in time.
-        TooLargeError: the answer has more than ``limit`` bytes.
+        ResponseTooLargeError: the answer has more than ``limit`` bytes.
         OSError: the connection failed, or the answer is no HTTP.
     """
     import httpx
 
     _keep_quiet()
-    # A compressed answer could be small on the way and endless here: none is asked for, and none is unpacked.
+    # A compressed answer could unpack to any size: none is requested, and none is unpacked.
     headers = {"Accept-Encoding": "identity", "Connection": "close", **headers}
     data = bytearray()
     try:
         async with (
             asyncio.timeout(seconds),
-            httpx.AsyncClient(verify=_context(), proxy=_proxy(url), trust_env=False, timeout=None) as client,  # noqa: S113 - bounded above, as a whole
+            httpx.AsyncClient(verify=_context(), proxy=_proxy(url), trust_env=False, timeout=None) as client,  # noqa: S113 - the timeout is above
             client.stream(method, url, content=body, headers=headers) as reply,
         ):
             async for part in reply.aiter_raw():
                 data += part
                 if len(data) > limit:
-                    raise TooLargeError(f"the answer is larger than {limit / 2**20:.3g} MiB")
+                    raise ResponseTooLargeError(f"the answer is larger than {limit / 2**20:.3g} MiB")
             return reply.status_code, reply.headers, bytes(data)
     except TimeoutError as error:
-        raise TimeoutError(f"no complete answer within {seconds:g} s") from error
+        raise TimeoutError(f"no complete answer in {seconds:g} s") from error
     except (httpx.LocalProtocolError, UnicodeEncodeError):  # its text repeats the header, which may be a key
         raise ConnectionError("a header or the address holds characters that HTTP does not have") from None
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, *_OTHERS) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, *_OTHER_ERRORS) as error:
         reason = next((cause for cause in _causes(error) if isinstance(cause, OSError)), None)
         if reason is None:
             first = next(_causes(error)) if isinstance(error, ExceptionGroup) else error
-            words = str(first).partition(": bytearray(")[0]  # what follows is a line of the server's, of any length
+            words = str(first).partition(": bytearray(")[0]  # the rest is a line of the server, of any length
             reason = ConnectionError(f"{type(first).__name__}: {words}")
         elif reason.errno is not None and reason.errno > 0 and not isinstance(reason, ssl.SSLError):
-            reason = OSError(reason.errno, os.strerror(reason.errno))  # asyncio only says that a call failed
+            reason = OSError(reason.errno, os.strerror(reason.errno))  # the text of asyncio is less specific
         raise reason from None
 
 
 def _keep_quiet() -> None:
-    """Leave the requests of this module out of the logs of httpx, and those of everybody else in."""
+    """Filter the requests of this module out of the logs of httpx."""
     for logger in map(logging.getLogger, _LOGGERS):
-        logger.addFilter(_is_of_others)  # at most once: it is the same function
+        logger.addFilter(_is_foreign)  # at most once: it is the same function
 
 
-def _is_of_others(record: logging.LogRecord) -> bool:
+def _is_foreign(record: logging.LogRecord) -> bool:
     return record.threadName != HTTP_THREAD
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait, given as a number or a date; 0 where it does not say."""
+    """Seconds that a server asks to wait, from a number or a date; 0 by default."""
     value = (headers.get("Retry-After") or "").strip()
     if value.isascii() and value.replace(".", "", 1).isdigit():
         return float(value[:12])
@@ -110,7 +110,7 @@ def _proxy(url: str) -> str | None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """What has led to an exception, the first cause first: httpx only says that the attempt failed."""
+    """The causes of an exception, the root cause first: the message of httpx is unspecific."""
     parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     for cause in (*parts, error.__cause__ or error.__context__):
         if cause is not None:

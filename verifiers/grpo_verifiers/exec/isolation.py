@@ -12,18 +12,18 @@ HERE = ("inline", "process")
 ELSEWHERE: Registry[Any] = Registry(
     "isolation", builtins={"ray": "grpo_verifiers.ray.runner:RayRunner"}, group="grpo_plus.isolation"
 )
-"""Classes whose instances run calls on other machines, as `Runner` does here: ``submit``, ``warm``, ``close``,
-``abandon`` and ``closed``. Their static ``problem`` returns in words why a machine cannot have them; empty: no reason
-shows yet. Checks travel there by value."""
+"""Classes that run calls on other machines, with the methods of `Runner`: ``submit``, ``warm``, ``close``,
+``abandon`` and ``closed``. Their static ``problem`` returns the reason why this machine cannot use them, or an empty
+text. Checks are sent there by value."""
 
 
 def is_elsewhere(isolation: Any) -> bool:
-    """It is the name of other machines."""
+    """True for the name of a place on other machines."""
     return isinstance(isolation, str) and isolation not in HERE and isolation in ELSEWHERE
 
 
 def isolation_problems(isolation: Any) -> list[str]:
-    """A name that stands for no place."""
+    """The name of an unknown place."""
     if isinstance(isolation, str) and (isolation in HERE or isolation in ELSEWHERE):
         return []
     return [unknown("isolation", isolation, [*HERE, *ELSEWHERE])]

@@ -13,7 +13,7 @@ HTTP_THREAD = "grpo-verifiers-http"
 
 
 class LoopThread:
-    """An event loop that runs until the process ends; it belongs to the process that made it."""
+    """An event loop that runs until the process ends; it belongs to the process that created it."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
@@ -22,7 +22,7 @@ class LoopThread:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
-        """Run for ever: where a check raises SystemExit, asyncio leaves the loop with all other checks in it."""
+        """Run for ever: asyncio would leave the loop, with all other checks, when a check raises SystemExit."""
         left = True
         while left:
             left = False
@@ -39,29 +39,29 @@ _lock = threading.Lock()
 def loop_thread(name: str) -> LoopThread:
     """The loop of that name in this process: a new one after a fork, and where the old one is blocked."""
     with _lock:
-        held = _current.get(name)
-        if held is None or held.blocked or held.owner != os.getpid():
-            held = _current[name] = LoopThread(name)
-        return held
+        current = _current.get(name)
+        if current is None or current.blocked or current.owner != os.getpid():
+            current = _current[name] = LoopThread(name)
+        return current
 
 
 def submit_http(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-    """Run a coroutine of ours in the loop for HTTP; callable from any thread."""
+    """Run a coroutine of this package in the loop for HTTP; callable from any thread."""
     return asyncio.run_coroutine_threadsafe(coroutine, loop_thread(HTTP_THREAD).loop)
 
 
 def wait_http(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The same, for callers without a loop, and for those whose own one is busy: wait for its result."""
+    """Like `submit_http`, but wait for the result: for callers without a loop, or with a busy one."""
     future = submit_http(coroutine)
     try:
         return future.result()
-    except BaseException:  # an interrupt too: nobody waits for the result any more
+    except BaseException:  # an interrupt too: the result is no longer needed
         future.cancel()
         raise
 
 
 def _after_fork() -> None:
-    global _lock  # noqa: PLW0603 - the inherited one may be held by a thread that does not exist here
+    global _lock  # noqa: PLW0603 - a thread of the parent may have locked the inherited one
     _lock = threading.Lock()
     _current.clear()
 

@@ -7,12 +7,12 @@ from typing import Literal
 from grpo_verifiers.verdict import Kind, Verdict
 
 MARK = "GRPO_VERIFIERS_WORKER"
-"""Environment variable of worker processes; every worker has a value of its own, and so has all that it starts."""
+"""Environment variable of worker processes: each worker has its own value, and its descendants inherit it."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """One result of a batch function that is no verdict, and why."""
+    """The reason why one result of a batch function is no verdict."""
 
     reason: str
 
@@ -21,9 +21,9 @@ class Refused:
 class Outcome:
     """The outcome of one call.
 
-    ``value``: verdicts. ``raised``: the check raised, or returned what it may not. ``timeout``: killed at its deadline.
-    ``died``: took two workers with it. ``outside``: the check says that something else is missing. ``broken``: no
-    worker could start or load the check, or it says itself that it cannot work. `Kind` says what each means.
+    ``value``: verdicts. ``raised``: the check raised, or its result was invalid. ``timeout``: killed at its deadline.
+    ``died``: two workers were lost. ``outside``: the check reported an external failure. ``broken``: no worker could
+    start or load the check, or it reported that it cannot work. `Kind` has the meaning of each.
     """
 
     kind: Literal["value"] | Kind

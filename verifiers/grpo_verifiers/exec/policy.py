@@ -1,4 +1,4 @@
-"""Verdicts from outcomes: what failures of a check mean for its completions, and when they end the run."""
+"""Verdicts from outcomes: the effect of a failure on its completions, and the failures that end the run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,23 +13,23 @@ from grpo_verifiers.registry import source_of
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict, blamed, excused
 
 HOPELESS = 32
-"""Failures in a row, with nothing else between, after which the verifier is broken and not the completions."""
+"""Consecutive failures from which the verifier counts as broken, not the completions."""
 BATCH_FAILURE = 8
-"""The most failures that one failed call of a batch function counts for: one bad completion may fail them all."""
+"""Limit of failures for one failed call of a batch function: one bad completion may fail the batch."""
 
 _log = get_logger("grpo_verifiers")
 
 
 @dataclass
 class Policy:
-    """The policy of one verifier, with its failures in a row across steps.
+    """The policy of one verifier, with its consecutive failures across steps.
 
     Attributes:
-        fn: the check, for messages; None: one of this package, whose source says nothing to users.
-        on_error: as its user set it; None: score 0, but stop where the check does nothing but fail.
+        fn: the check, for messages; None: one of this package, whose source is no help to users.
+        on_error: the setting of the user; None: score 0, but stop if the check always fails.
         batch: one call judges many completions.
-        failures: failures in a row so far, as `HOPELESS` counts them.
-        late: completions in a row that it was too late on.
+        failures: consecutive failures so far, for `HOPELESS`.
+        late: consecutive completions with a timeout.
     """
 
     label: str
@@ -42,9 +42,9 @@ class Policy:
     _warned: set[str] = field(default_factory=set)
 
     def verdicts(self, outcome: Outcome, rows: int) -> list[Verdict]:
-        """The verdicts of one outcome on so many completions.
+        """The verdicts of one outcome on ``rows`` completions.
 
-        VerifierFailedError where the check cannot work, does nothing but fail, or ``on_error`` is ``"raise"``.
+        VerifierFailedError if the check cannot work, always fails, or ``on_error`` is ``"raise"``.
         """
         if outcome.kind == "value":
             self.failures = self.late = 0
@@ -60,8 +60,8 @@ class Policy:
         self.failures += min(rows, BATCH_FAILURE) if self.batch else 1
         if self.failures >= HOPELESS and self.on_error != "zero":
             counted, self.failures = self.failures, 0
-            what = f"failed on all of the last {counted} completions; repair it, or set on_error: zero"
-            raise VerifierFailedError(self._story(what, outcome))
+            problem = f"failed on all of the last {counted} completions; repair it, or set on_error: zero"
+            raise VerifierFailedError(self._story(problem, outcome))
         if outcome.kind == "outside":
             return [excused(outcome.message)] * rows
         return [blamed(outcome.message) if outcome.kind == "died" else self.failed(outcome.message)] * rows
@@ -73,7 +73,7 @@ class Policy:
         return excused(reason) if self.on_error == "null" else blamed(reason)
 
     def unreadable(self, why: str) -> None:
-        """Log the first completion whose stated answer could not be read: it has no vote."""
+        """Log the first completion without a readable answer: it has no vote."""
         if "stated" not in self._warned:
             self._warned.add("stated")
             _log.warning("verifier %r: stated %s; expected a text or None. Such samples have no vote.", self.label, why)
@@ -92,7 +92,7 @@ class Policy:
         return [blamed(outcome.message, Status.TIMEOUT)] * rows
 
     def _row(self, verdict: Verdict | Refused) -> Verdict:
-        """One result of a call that gave verdicts."""
+        """The verdict for one result of a successful call."""
         if isinstance(verdict, Verdict):
             return verdict
         self._warn(Outcome("raised", message=verdict.reason))
@@ -117,7 +117,7 @@ class Policy:
             self._warned.add("failed")
             _log.warning("%s", self._story("failed on a completion", outcome))
 
-    def _story(self, what: str, outcome: Outcome) -> str:
+    def _story(self, problem: str, outcome: Outcome) -> str:
         where = "" if self.fn is None else f" ({source_of(self.fn)})"
         trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
-        return f"verifier {self.label!r}{where} {what}: {readable(outcome.message, MAX_DETAIL)}{trace}"
+        return f"verifier {self.label!r}{where} {problem}: {readable(outcome.message, MAX_DETAIL)}{trace}"

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 MOST = 500
-"""Bytes of the output of one call that stay."""
+"""Size limit of the recorded output of one call, in bytes."""
 LABEL = "printed: "
 _REASON = 1400
 
@@ -17,7 +17,7 @@ def has_reason(detail: str) -> bool:
 
 
 class Printed(io.RawIOBase):
-    """Takes the place of ``sys.stdout`` and ``sys.stderr`` for one call; processes that it starts print to nowhere."""
+    """Replace ``sys.stdout`` and ``sys.stderr`` during one call; output of child processes is discarded."""
 
     def __init__(self) -> None:
         self._first, self._cut = b"", False
@@ -25,22 +25,22 @@ class Printed(io.RawIOBase):
         sys.stdout = sys.stderr = self._stream
 
     def writable(self) -> bool:
-        """Yes."""
+        """Always True."""
         return True
 
     def fileno(self) -> int:
-        """That of the standard output."""
+        """The descriptor of the standard output."""
         return 1
 
     def write(self, data: Any) -> int:
-        """Take as much as there is room for."""
+        """Record data up to the size limit."""
         room = MOST - len(self._first)
         self._first += bytes(data[:room])
         self._cut = self._cut or len(data) > room
         return len(data)
 
     def after(self, reason: str) -> str:
-        """A reason, and the output, if there is any."""
+        """A reason, with the output if there is any."""
         with contextlib.suppress(ValueError):  # the check has closed it
             self._stream.flush()
         text = self._first.decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""One worker process as the trainer sees it: start, talk without blocking, kill with everything below it."""
+"""The trainer's side of one worker process: start it, talk without blocking, kill it with its descendants."""
 
 import collections
 import contextlib
@@ -35,7 +35,7 @@ KEEP_VARIABLE = "GRPO_VERIFIERS_KEEP_ENV"
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
 
-class WorkerGone(Exception):  # noqa: N818 - an event of the protocol, seen by the scheduler only
+class WorkerLost(Exception):  # noqa: N818 - an event of the protocol, for the scheduler only
     """The worker closed its end, died, or broke the protocol."""
 
 
@@ -49,8 +49,8 @@ class WorkerKind:
 
 
 def _environment(kind: WorkerKind, mark: str, folder: str) -> dict[str, str]:
-    kept = {*kind.env, *filter(None, os.environ.get(KEEP_VARIABLE, "").replace(",", " ").split())}
-    env = confine.clean_environment(os.environ, () if kind.confined else kept)
+    names = {*kind.env, *filter(None, os.environ.get(KEEP_VARIABLE, "").replace(",", " ").split())}
+    env = confine.clean_environment(os.environ, () if kind.confined else names)
     env[MARK] = mark
     env["TMPDIR"] = folder
     if kind.confined:
@@ -60,11 +60,11 @@ def _environment(kind: WorkerKind, mark: str, folder: str) -> dict[str, str]:
 
 
 def python_path() -> str:
-    """``PYTHONPATH`` for a process that runs this package, wherever that process works."""
+    """``PYTHONPATH`` for a process that runs this package, in any working directory."""
     sites = {str(Path(path).resolve()) for path in [*site.getsitepackages(), site.getusersitepackages()]}
     own = {_PACKAGE_PARENT} - sites  # a site folder on PYTHONPATH would come before the standard library
-    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    return os.pathsep.join([*own, *(str(Path(each).absolute()) for each in given)])
+    inherited = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return os.pathsep.join([*own, *(str(Path(each).absolute()) for each in inherited)])
 
 
 def search_path() -> list[str]:
@@ -73,10 +73,10 @@ def search_path() -> list[str]:
 
 
 class Child:
-    """A process of ours at the other end of a socket, and what it prints; every method returns at once."""
+    """A child process connected by a socket, with its printed output; every method returns at once."""
 
     def __init__(self, module: str, env: Mapping[str, str], cwd: str | None = None) -> None:
-        """Start it, by the name of what it runs."""
+        """Start a process that runs ``module``."""
         if not sys.executable:
             raise VerifierFailedError("sys.executable is empty: there is no Python to start verifier workers with.")
         self.replies = ReplyBuffer()
@@ -103,25 +103,25 @@ class Child:
             theirs.close()
 
     def queue(self, head: tuple[Any, ...], payload: bytes = b"") -> None:
-        """Have ``flush`` send a message."""
+        """Queue a message for ``flush``."""
         self.out.append(memoryview(pack_call(head, payload)))
 
     def flush(self) -> bool:
-        """Send what the socket takes now; True once nothing is left, WorkerGone where it closed the connection."""
+        """Send as much as the socket takes; True once all is sent. WorkerLost if the connection is closed."""
         while self.out:
             try:
                 sent = self.sock.send(self.out[0])
             except BlockingIOError:
                 return False
             except OSError as error:
-                raise WorkerGone(str(error)) from error
+                raise WorkerLost(str(error)) from error
             self.out[0] = self.out[0][sent:]
             if not self.out[0]:
                 self.out.popleft()
         return True
 
     def printed(self) -> str:
-        """The end of what it has printed."""
+        """The end of its printed output."""
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - 2000))
         return self._log.read().decode("utf-8", "replace").strip()
@@ -131,7 +131,7 @@ class WorkerProcess(Child):
     """A started worker."""
 
     def __init__(self, kind: WorkerKind, module: str = "grpo_verifiers.exec.worker") -> None:
-        """Start it, by the name of what it runs; the first reply says that it is ready."""
+        """Start a worker that runs ``module``; its first reply reports that it is ready."""
         self.mark = f"{MARK}-{uuid.uuid4().hex}"
         self._own = OwnFolder(tempfile.gettempdir(), "grpo-verifiers.")
         self.folder = self._own.path
@@ -143,7 +143,7 @@ class WorkerProcess(Child):
         self.pid = self._group = self.process.pid
         self.death_fd = _pidfd(self.pid)
         stage = {"memory": kind.memory, "folder": self.folder if kind.confined else "", "path": search_path()}
-        with contextlib.suppress(WorkerGone):  # dead already: the scheduler hears of it as of any death
+        with contextlib.suppress(WorkerLost):  # dead already: the scheduler notices, as for any death
             self.send(("boot", 0, "", stage))
 
     def send(self, head: tuple[Any, ...], payload: bytes = b"") -> bool:
@@ -152,34 +152,34 @@ class WorkerProcess(Child):
         return self.flush()
 
     def receive(self) -> list[Mapping[str, Any]]:
-        """The replies that have arrived; WorkerGone where it closed the connection, or sent what is no reply."""
-        found: list[Mapping[str, Any]] = []
+        """The replies so far. WorkerLost if it closed the connection or sent an invalid reply."""
+        replies: list[Mapping[str, Any]] = []
         while True:
             try:
                 data = self.sock.recv(1 << 18)
             except BlockingIOError:
-                return found
+                return replies
             except OSError as error:
-                raise WorkerGone(str(error)) from error
+                raise WorkerLost(str(error)) from error
             if not data:
-                if found:
-                    return found  # the end shows again on the next call
-                raise WorkerGone("it closed the connection")
+                if replies:
+                    return replies  # the end is reported again on the next call
+                raise WorkerLost("it closed the connection")
             try:
-                found += self.replies.feed(data)
+                replies += self.replies.feed(data)
             except WireError as error:
-                raise WorkerGone(f"it broke the protocol: {error}") from error
+                raise WorkerLost(f"it broke the protocol: {error}") from error
             if len(data) < 1 << 18:
-                return found
+                return replies
 
     def booted(self, first: Mapping[str, Any]) -> None:
-        """Drop the log of the start; ``first``, the first reply, tells the group of the worker."""
+        """Drop the log of the start; ``first``, the first reply, has the group of the worker."""
         group = first.get("group")
         self._group = group if isinstance(group, int) and group > 1 else self.pid
         self._log.close()
 
     def boot_log(self) -> str:
-        """The end of what the worker printed while it started."""
+        """The end of the worker's printed output during its start."""
         return "" if self._log.closed else self.printed()
 
     def dead(self) -> bool:
@@ -187,9 +187,9 @@ class WorkerProcess(Child):
         return self.process.poll() is not None
 
     def kill(self, grace: float = 0.0) -> str:
-        """End it and everything it started, reap it; how it ended on its own, if it did.
+        """End and reap it with everything it started. Return how it ended on its own, if it did.
 
-        A process whose connection is closed already gets ``grace`` seconds to end, to learn why it did.
+        A process with a closed connection gets ``grace`` seconds to end, so that its exit status can be read.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(grace)
@@ -202,7 +202,7 @@ class WorkerProcess(Child):
         else:
             left = proc.end_marked(self.mark)
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._group, 9)  # what has cleared its environment, but stayed in the group
+                os.killpg(self._group, 9)  # processes that cleared their environment, but stayed in the group
         proc.reap(left)
         self.close()
         self._log.close()
@@ -214,7 +214,7 @@ class WorkerProcess(Child):
         return f"killed by signal {-alone}" if alone < 0 else f"exited with code {alone}"
 
     def close(self) -> None:
-        """Close this side's descriptors; a worker that still lives sees the trainer gone."""
+        """Close this side's descriptors; a live worker then sees the end of the connection."""
         self.sock.close()
         if self.death_fd is not None:
             os.close(self.death_fd)

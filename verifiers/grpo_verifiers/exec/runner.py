@@ -1,7 +1,7 @@
 """Worker processes for checks: started early, one item at a time, killed at its deadline and replaced.
 
-Every submitted call gets an outcome, in order, whatever a check does to its process. A closed runner leaves no process
-behind.
+Every submitted call gets an outcome, in order, even if a check kills its process. A closed runner leaves no
+processes.
 """
 
 import atexit
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from grpo_verifiers.exec.batch import Batch, Call
+from grpo_verifiers.exec.batch import Call, CallBatch
 from grpo_verifiers.exec.isolation import ELSEWHERE
 from grpo_verifiers.exec.process import WorkerKind
 from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
@@ -22,7 +22,7 @@ from grpo_verifiers.exec.spec import CheckSpec
 WORKERS_VARIABLE = "GRPO_VERIFIERS_WORKERS"
 DEFAULT_MEMORY = 2 << 30
 CUDA_LIBRARIES = 4 << 30
-"""Address space that a torch for CUDA takes when it is imported, and more: 3.0 GiB with 2.11."""
+"""Address space for the import of a torch with CUDA; torch 2.11 takes 3.0 GiB."""
 
 
 def worker_count() -> int:
@@ -30,7 +30,7 @@ def worker_count() -> int:
     wish = os.environ.get(WORKERS_VARIABLE)
     if wish is not None:
         if not wish.isdecimal() or int(wish) < 1:
-            raise ValueError(f"{WORKERS_VARIABLE} is {wish!r}, expected a whole number of at least 1.")
+            raise ValueError(f"{WORKERS_VARIABLE} is {wish!r}, expected an integer of at least 1.")
         return int(wish)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
@@ -38,7 +38,7 @@ def worker_count() -> int:
 
 
 def default_memory() -> int | None:
-    """Address space of one worker in bytes: 2 GiB, or what the environment says in GiB (0: no cap).
+    """Address space of one worker in bytes: 2 GiB, or the value of the environment variable in GiB (0: no cap).
 
     Four more where torch is built for CUDA: a check that imports it maps that much without using it.
     """
@@ -56,9 +56,9 @@ def default_memory() -> int | None:
 
 @functools.cache
 def _torch_has_cuda() -> bool:
-    """Torch is installed, and built for CUDA; it is not imported to see that."""
-    found = importlib.util.find_spec("torch")
-    places = [] if found is None else found.submodule_search_locations or []
+    """True if torch is installed and built for CUDA; tested without an import."""
+    spec = importlib.util.find_spec("torch")
+    places = [] if spec is None else spec.submodule_search_locations or []
     return any(Path(place, "lib", name).exists() for place in places for name in ("libtorch_cuda.so", "torch_cuda.dll"))
 
 
@@ -68,11 +68,11 @@ class Runner:
     def __init__(self, workers: int | None = None) -> None:
         """Start nothing yet.
 
-        Built-in checks and user checks run in two kinds of processes, at most ``workers`` of each; unless given, the
-        process's share of the cores.
+        Built-in checks and user checks run in two kinds of processes, at most ``workers`` of each; by default
+        the process's share of the cores.
         """
         if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-            raise ValueError(f"workers is {workers!r}, expected a whole number of at least 1, or None.")
+            raise ValueError(f"workers is {workers!r}, expected an integer of at least 1, or None.")
         self.workers = workers if workers is not None else worker_count()
         self._scheduler: Scheduler | None = None
         self.closed = False
@@ -85,20 +85,20 @@ class Runner:
         calls: Sequence[Call | bytes],
         timeout: float,
         rows: Sequence[int | None] | None = None,
-    ) -> Batch:
+    ) -> CallBatch:
         """Hand over calls without waiting; each may take ``timeout`` seconds from its own start.
 
-        A call is the first argument, the keyword arguments, and for a batch function the number of results it owes
-        (None for one that judges a single completion); or the same pickled by ``pack``, with those numbers in ``rows``.
+        A call is the first argument, the keyword arguments, and for a batch function the expected number of results
+        (None for a single completion); or the same pickled by ``pack``, with those numbers in ``rows``.
         """
-        batch = Batch(spec, calls, timeout, rows)
+        batch = CallBatch(spec, calls, timeout, rows)
         if batch.payloads:
             self._running().submit(_kind(spec), batch)
         return batch
 
     def warm(self, spec: CheckSpec) -> None:
         """Start workers and have them load a check, without waiting for it."""
-        self._running().submit(_kind(spec), Batch(spec, [], 0.0), self.workers)
+        self._running().submit(_kind(spec), CallBatch(spec, [], 0.0), self.workers)
 
     @property
     def confinement(self) -> dict[str, str]:
@@ -106,11 +106,11 @@ class Runner:
         return dict(self._scheduler.confinement) if self._scheduler else {}
 
     def pids(self) -> list[int]:
-        """Process ids of the workers alive now: of the processes that were started, each of which keeps one."""
+        """Process ids of the live workers, or of their keepers."""
         return self._scheduler.pids() if self._scheduler else []
 
     def close(self) -> None:
-        """Kill all workers and everything they started; open items get an outcome that says so. Safe to repeat."""
+        """Kill all workers and their descendants; open items get an outcome with that reason. Safe to repeat."""
         with self._lock:
             scheduler, self._scheduler, self.closed = self._scheduler, None, True
         if scheduler is not None and self._owner == os.getpid():
@@ -122,7 +122,7 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _made(self) -> Scheduler:
+    def _new_scheduler(self) -> Scheduler:
         return Scheduler(self.workers)
 
     def _running(self) -> Scheduler:
@@ -134,7 +134,7 @@ class Runner:
                     f"this {type(self).__name__} belongs to the process that forked this one: make a new one here."
                 )
             if self._scheduler is None or self._scheduler.closing:  # its thread has failed
-                self._scheduler = self._made()
+                self._scheduler = self._new_scheduler()
             return self._scheduler
 
     def abandon(self) -> None:
@@ -152,9 +152,9 @@ _shared_lock = threading.Lock()
 
 
 def shared_runner(isolation: str = "process") -> Runner:
-    """The runner that all verifiers of this process use; made on first use, kept from step to step.
+    """The runner that all verifiers of this process use; created on first use, shared by all steps.
 
-    Its workers are of this machine, or where another ``isolation`` has them.
+    Its workers run on this machine, or in the place of another ``isolation``.
     """
     with _shared_lock:
         if isolation not in _shared or _shared[isolation].closed:
@@ -163,7 +163,7 @@ def shared_runner(isolation: str = "process") -> Runner:
 
 
 def close_shared_runners() -> None:
-    """Close what ``shared_runner`` made; the next use makes a new one. Runs by itself when Python exits."""
+    """Close the shared runners; the next use creates a new one. Runs automatically when Python exits."""
     with _shared_lock:
         runners = list(_shared.values())
         _shared.clear()
@@ -173,7 +173,7 @@ def close_shared_runners() -> None:
 
 def _after_fork() -> None:
     """A forked child has no scheduler thread: forget the parent's workers, and hold none of their connections open."""
-    global _shared_lock  # noqa: PLW0603 - the inherited one may be held by a thread that does not exist here
+    global _shared_lock  # noqa: PLW0603 - a thread of the parent may have locked the inherited one
     _shared_lock = threading.Lock()
     for runner in _shared.values():
         runner.abandon()

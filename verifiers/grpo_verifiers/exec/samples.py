@@ -1,4 +1,4 @@
-"""A batch as trainers hand it over (TRL's reward signature), and the parts of it that a check may ask for."""
+"""A batch in TRL's reward signature, and the values that a check may request from it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.turns import Turn, turns_of_messages
 
 NOT_COLUMNS = frozenset({"trainer_state", "log_extra", "log_metric", "environments"})
-"""Keywords that TRL passes beside the dataset's columns."""
+"""Keywords that TRL passes in addition to the dataset's columns."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Samples:
         prompts: Sequence[Any] | None,
         completions: Sequence[Any],
         completion_ids: Sequence[Any] | None,
-        given: Mapping[str, Any],
+        keywords: Mapping[str, Any],
     ) -> "Samples":
         """Check that everything has one entry for each completion."""
         if isinstance(completions, str) or not isinstance(completions, Sequence):
@@ -49,8 +49,10 @@ class Samples:
         for name, values in (("prompts", prompts), ("completion_ids", completion_ids)):
             if values is not None and len(values) != count:
                 raise ValueError(f"verifier {label!r}: {len(values)} {name} for {count} completions.")
-        columns = {name: value for name, value in given.items() if name not in NOT_COLUMNS and _is_column(value, count)}
-        extras = {name: value for name, value in given.items() if name not in columns}
+        columns = {
+            name: value for name, value in keywords.items() if name not in NOT_COLUMNS and _is_column(value, count)
+        }
+        extras = {name: value for name, value in keywords.items() if name not in columns}
         return cls(
             label, prompts if prompts is not None else [None] * count, completions, completion_ids, columns, extras
         )
@@ -70,12 +72,12 @@ class Samples:
         )
 
     def unlogged(self) -> "Samples":
-        """The same, where nothing that a check logs is kept: TRL expects one value for each row, and only once."""
+        """A copy that discards the logs of checks: TRL expects one value for each row, only once."""
         silent = {name: _forget for name in ("log_extra", "log_metric") if self.extras.get(name) is not None}
         return replace(self, extras={**self.extras, **silent})
 
     def column(self, name: str, parameter: str) -> Sequence[Any]:
-        """The values of a column that a check cannot do without."""
+        """The values of a required column."""
         if name in self.columns:
             return self.columns[name]
         if name in self.extras and name not in NOT_COLUMNS:
@@ -96,7 +98,7 @@ class Samples:
         return completion_text(self.completions[row])
 
     def reserved(self, name: str, row: int) -> Any:
-        """A parameter that is no column: what a check gets on request."""
+        """The value of a reserved parameter, which is no column."""
         if name == "prompt":
             return self.prompts[row]
         if name == "messages":
@@ -108,23 +110,23 @@ class Samples:
         if name == "turn_spans":
             turns = self._sampled_turns(row)
             return None if turns is None else [turn.span for turn in turns]
-        given = self.columns.get("completion_text")  # decoded with special tokens by a trainer that has the tokenizer
-        return given[row] if given is not None else self.text(row)
+        values = self.columns.get("completion_text")  # decoded with special tokens by a trainer that has the tokenizer
+        return values[row] if values is not None else self.text(row)
 
     def turns(self, row: int) -> tuple[Turn, ...]:
-        """What the model did: as a trainer with tools says, or as the completion's messages show."""
+        """The turns of a completion: those of a trainer with tools, else those of its messages."""
         sampled = self._sampled_turns(row)
         if sampled is not None:
             return sampled
-        found = turns_of_messages(self.completions[row])
-        if len(found) != 1 or "completion_text" not in self.columns:
-            return found
-        return (replace(found[0], start=0, end=len(self.columns["completion_text"][row])),)  # as sampled
+        turns = turns_of_messages(self.completions[row])
+        if len(turns) != 1 or "completion_text" not in self.columns:
+            return turns
+        return (replace(turns[0], start=0, end=len(self.columns["completion_text"][row])),)  # as sampled
 
     def _sampled_turns(self, row: int) -> tuple[Turn, ...] | None:
-        """Those that a trainer with tools tells of; None where nobody does: a column of that name may be anything."""
-        given = self.columns.get("turns")
-        turns = None if given is None else given[row]
+        """The turns of a trainer with tools; None without one: a dataset column of that name may hold anything."""
+        values = self.columns.get("turns")
+        turns = None if values is None else values[row]
         if not isinstance(turns, list | tuple) or not all(isinstance(turn, Turn) for turn in turns):
             return None
         return tuple(turns)
@@ -134,7 +136,7 @@ RESERVED = ("prompt", "messages", "completion_ids", "completion_text", "turns", 
 
 
 def completion_text(completion: Any) -> str:
-    """A completion's text: the string itself, or what the assistant says in its last message of a chat."""
+    """A completion's text: the string itself, or the last message of the assistant in a chat."""
     if isinstance(completion, str):
         return completion
     for message in reversed(completion):

@@ -1,6 +1,6 @@
-"""The thread that owns all workers of a runner: it starts them, hands out items, holds the clock, kills and replaces.
+"""The thread that owns all workers of a runner: it starts them, assigns items, keeps the deadlines, kills and replaces.
 
-It has to be one long-lived thread: the kernel ties a worker's life to the thread that started it.
+It must be one long-lived thread: the kernel ties a worker's life to the thread that started it.
 """
 
 import collections
@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from grpo_verifiers.exec.batch import Batch, Item
+from grpo_verifiers.exec.batch import CallBatch, Item
 from grpo_verifiers.exec.failure import outcome_of
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.process import WorkerGone, WorkerKind, WorkerProcess, search_path
+from grpo_verifiers.exec.process import WorkerKind, WorkerLost, WorkerProcess, search_path
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import WireError, duration_of, from_rows
 from grpo_verifiers.sandbox.children import socket_pair
@@ -74,8 +74,8 @@ class Scheduler:
 
     # -- called from any thread
 
-    def submit(self, kind: WorkerKind, batch: Batch, workers: int = 0) -> None:
-        """Queue every call of a batch; so many workers are held ready, even for an empty one."""
+    def submit(self, kind: WorkerKind, batch: CallBatch, workers: int = 0) -> None:
+        """Queue every call of a batch; ``workers`` workers are started, even for an empty one."""
         items = [Item(batch, index) for index in range(len(batch.payloads))]
         with self._lock:
             closed = self.closing
@@ -107,7 +107,7 @@ class Scheduler:
                     worker.process.close()
 
     def _ring(self) -> None:
-        with contextlib.suppress(OSError):  # full: it rings already; closed: nobody listens
+        with contextlib.suppress(OSError):  # full: it rings already; closed: the thread has ended
             self._ringer.send(b"!")
 
     # -- the thread
@@ -117,13 +117,13 @@ class Scheduler:
         try:
             while True:
                 self._take()
-                if self.closing:  # looked at after the bell is drained: its ring may have been for this
+                if self.closing:  # checked after the bell is drained, because closing rings it too
                     break
                 self._go_on()
                 for key, events in self._selector.select(self._pause()):
                     self._event(key, events)
                 self._expire()
-        except BaseException as error:  # whatever it is, nobody may wait for ever
+        except BaseException as error:  # of any kind: no caller may wait for ever
             reason = f"the runner's thread failed: {type(error).__name__}: {error}"
             raise
         finally:
@@ -177,10 +177,10 @@ class Scheduler:
         if pool.boot_failures and time.monotonic() < pool.retry_at:
             return
         busy = sum(worker.item is not None for worker in pool.workers)
-        wanted = min(self.limit, max(pool.minimum, busy + len(pool.queue)))
+        target = min(self.limit, max(pool.minimum, busy + len(pool.queue)))
         booting = sum(worker.state == "booting" for worker in pool.workers)
         # Start workers gradually: short batches finish before a full pool is up.
-        while len(pool.workers) < wanted and booting < max(2, self.limit // 4):
+        while len(pool.workers) < target and booting < max(2, self.limit // 4):
             if not self._start(pool):
                 return
             booting += 1
@@ -238,7 +238,7 @@ class Scheduler:
         self._ask(worker, "load", spec.key, search_path(), pickle.dumps(spec), limit=LOAD_SECONDS)
 
     def _ask(self, worker: _Worker, kind: str, key: str, extra: Any, payload: bytes, *, limit: float) -> None:
-        # What an earlier check left running could count on to the next number, and answer for an item not its own.
+        # Random: an earlier check left running could guess the next number and answer for a foreign item.
         worker.ticket = secrets.randbits(62)
         worker.deadline = time.monotonic() + limit
         try:
@@ -246,7 +246,7 @@ class Scheduler:
                 self._sent(worker)
             else:
                 self._selector.modify(worker.process.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
-        except WorkerGone as error:
+        except WorkerLost as error:
             self._lost(worker, str(error))
 
     @staticmethod
@@ -268,13 +268,13 @@ class Scheduler:
                 self._receive(worker)
                 if key.fd == worker.process.death_fd:
                     self._lost(worker, "it ended")
-        except WorkerGone as error:
+        except WorkerLost as error:
             self._lost(worker, str(error))
 
     def _receive(self, worker: _Worker) -> None:
         for reply in worker.process.receive():
             if reply.get("id") != worker.ticket or worker.state in {"idle", "sending"}:
-                raise WorkerGone("it answered what nobody asked")
+                raise WorkerLost("it sent an unexpected reply")
             if worker.state == "booting":
                 self._booted(worker, reply)
             elif worker.state == "loading":
@@ -324,7 +324,7 @@ class Scheduler:
         self._next(worker)
 
     def _next(self, worker: _Worker) -> None:
-        """Give an idle worker its own item, the next of the queue, or a check to load."""
+        """Assign an idle worker its own item, the next of the queue, or a check to load."""
         pool = worker.pool
         if worker not in pool.workers:
             return
@@ -354,15 +354,15 @@ class Scheduler:
         for pool in self._pools.values():
             for worker in list(pool.workers):
                 late = worker.state != "idle" and now >= worker.deadline
-                gone = worker.process.death_fd is None and worker.process.dead()
-                if not late and not gone:
+                dead = worker.process.death_fd is None and worker.process.dead()
+                if not late and not dead:
                     continue
                 try:
-                    self._receive(worker)  # its answer may be waiting: this thread was late, not the worker
-                except WorkerGone as error:
+                    self._receive(worker)  # its answer may have arrived: this thread was late, not the worker
+                except WorkerLost as error:
                     self._lost(worker, str(error))
                     continue
-                if gone:
+                if dead:
                     self._lost(worker, "it ended")
                 elif worker in pool.workers and worker.state != "idle" and time.monotonic() >= worker.deadline:
                     overdue.append(worker)
@@ -372,7 +372,7 @@ class Scheduler:
 
     @staticmethod
     def _tell(worker: _Worker) -> None:
-        """Record timeouts before any worker is killed: killing takes time, and would make the others later."""
+        """Record timeouts before any worker is killed: killing takes time, and would delay the records."""
         item = worker.item
         if worker.state == "running" and item is not None:
             worker.item = None
@@ -427,17 +427,17 @@ class Scheduler:
 
 def _cap(worker: _Worker) -> str:
     memory = worker.pool.kind.memory
-    return "no cap of ours" if memory is None else f"{memory / (1 << 20):g} MiB; set memory= or {MEMORY_VARIABLE}"
+    return "no memory limit" if memory is None else f"{memory / (1 << 20):g} MiB; set memory= or {MEMORY_VARIABLE}"
 
 
 def _outcome(item: Item, reply: Mapping[str, Any]) -> Outcome:
     try:
         seconds = duration_of(reply)
-        if seconds > item.batch.timeout:  # late by its own clock, however late this one looked
+        if seconds > item.batch.timeout:  # late by its own clock
             return Outcome("timeout", message=f"took {seconds:.3g} s of {item.batch.timeout:g} s", seconds=seconds)
         failure = reply.get("e")
         if isinstance(failure, dict):
             return outcome_of(failure, seconds)
         return Outcome("value", from_rows(reply.get("v"), item.batch.rows[item.index] or 1), seconds=seconds)
     except WireError as error:
-        raise WorkerGone(f"it {error}") from error
+        raise WorkerLost(f"it {error}") from error

@@ -30,17 +30,17 @@ _by_value = threading.RLock()  # a function may hold a verifier, whose pickle ha
 
 @dataclass(frozen=True)
 class CheckSpec:
-    """One check function and the kind of worker it runs in.
+    """One check function and the kind of its workers.
 
     Attributes:
         target: ``module:attr`` or ``/path/file.py:attr``; empty when the function travels by value.
         payload: the function by value.
         plugins: modules that a worker imports first, so that their decorators run there too.
-        confined: whether the worker gives up network, writable files and privileges (built-ins only).
+        confined: the worker gives up network, writable files and privileges (built-ins only).
         memory: address space of one worker in bytes; None leaves it unlimited.
         env: names of environment variables that reach the worker although they look like secrets.
-        boxes: calls at a time of an async check that waits for boxes of its own, and runs beside them instead of in a
-            worker; 0 for any other.
+        boxes: concurrent calls of an async check that waits for its own boxes and runs outside of workers; 0 for any
+            other.
     """
 
     target: str = ""
@@ -77,14 +77,14 @@ class CheckSpec:
 
 
 def reference_to(fn: Any) -> str | None:
-    """``module:attr`` or ``/path/file.py:attr`` under which a fresh process finds ``fn``; None if there is none."""
+    """The import path of ``fn`` in a fresh process: ``module:attr`` or ``/path/file.py:attr``, else None."""
     module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
-    held = sys.modules.get(module) if isinstance(module, str) else None
-    if held is None or module == "__main__" or not isinstance(name, str) or "<" in name or not _holds(held, name, fn):
+    home = sys.modules.get(module) if isinstance(module, str) else None
+    if home is None or module == "__main__" or not isinstance(name, str) or "<" in name or not _holds(home, name, fn):
         return None
-    if held.__name__.startswith(_FILE_MODULE) and held.__file__:
-        return f"{Path(held.__file__).resolve()}:{name}"
-    return f"{held.__name__}:{name}" if _importable(held) else None
+    if home.__name__.startswith(_FILE_MODULE) and home.__file__:
+        return f"{Path(home.__file__).resolve()}:{name}"
+    return f"{home.__name__}:{name}" if _importable(home) else None
 
 
 def _holds(module: ModuleType, name: str, fn: Any) -> bool:
@@ -97,23 +97,23 @@ def _holds(module: ModuleType, name: str, fn: Any) -> bool:
 def _importable(module: ModuleType) -> bool:
     """True if a fresh process imports the same file under that name: test runners make up module names."""
     path: Any = None
-    found: importlib.machinery.ModuleSpec | None = None
+    spec: importlib.machinery.ModuleSpec | None = None
     parts = module.__name__.split(".")
     for end in range(1, len(parts) + 1):
-        found = _find(".".join(parts[:end]), path)
-        if found is None:
+        spec = _find(".".join(parts[:end]), path)
+        if spec is None:
             return False
-        path = found.submodule_search_locations
-    held = getattr(module, "__file__", None)
-    return found is not None and (held is None or (found.origin is not None and _same(found.origin, held)))
+        path = spec.submodule_search_locations
+    file = getattr(module, "__file__", None)
+    return spec is not None and (file is None or (spec.origin is not None and _same(spec.origin, file)))
 
 
 def _find(name: str, path: Any) -> importlib.machinery.ModuleSpec | None:
     for finder in sys.meta_path:
         look = getattr(finder, "find_spec", None)
-        found = look(name, path) if look is not None else None
-        if found is not None:
-            return found  # type: ignore[no-any-return]
+        spec = look(name, path) if look is not None else None
+        if spec is not None:
+            return spec  # type: ignore[no-any-return]
     return None
 
 
@@ -126,21 +126,21 @@ def by_value(fn: Any, along: Sequence[ModuleType] = ()) -> bytes:
     import cloudpickle
 
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
-    # Plug-in files and modules of made-up names do not exist in a worker: what a closure takes from them goes along.
+    # Plug-in files and modules with invented names do not exist in a worker: they are pickled with the function.
     registered = {each.__name__: each for each in along}
     registered |= {name: each for name, each in list(sys.modules.items()) if name.startswith(_FILE_MODULE)}
     if module is not None and module.__name__ != "__main__" and not _importable(module):
         registered[module.__name__] = module
     with _by_value, contextlib.ExitStack() as afterwards:
         try:
-            for name in registered.keys() - cloudpickle.list_registry_pickle_by_value():  # the user's own stay
+            for name in registered.keys() - cloudpickle.list_registry_pickle_by_value():  # keep the user's own
                 cloudpickle.register_pickle_by_value(registered[name])
                 afterwards.callback(cloudpickle.unregister_pickle_by_value, registered[name])
             payload: bytes = cloudpickle.dumps(fn)
         except Exception as error:
             raise VerifierError(
                 f"the function {_name(fn)} cannot be sent to a worker process: {type(error).__name__}: {error}. It "
-                "holds something that exists in this process only (a lock, a socket, an open file): create that inside "
+                "holds an object that exists in this process only (a lock, a socket, an open file): create that inside "
                 'the function, or choose isolation="inline".'
             ) from error
     if len(payload) > MAX_PAYLOAD:
@@ -163,8 +163,8 @@ def make_spec(
 ) -> CheckSpec:
     """Describe ``fn`` for a worker.
 
-    A worker ``elsewhere``, on a machine that has the installed packages and nothing else, gets what is not installed by
-    value: the function with the modules of its own package or folder.
+    A worker ``elsewhere``, on a machine with only the installed packages, gets all other code by value: the function
+    with the modules of its own package or folder.
     """
     target = reference_to(fn)
     if elsewhere:
@@ -187,7 +187,7 @@ def _installed(module: ModuleType | None) -> bool:
 
 
 def _neighbours(fn: Any) -> list[ModuleType]:
-    """Modules that a function's own may import and that are not installed: of its package, or beside its file."""
+    """Modules near a function that its module may import and that are not installed: its package, or its folder."""
     own = sys.modules.get(getattr(fn, "__module__", None) or "")
     if own is None or not getattr(own, "__file__", None) or own.__name__ == "__main__":
         return []
@@ -195,8 +195,8 @@ def _neighbours(fn: Any) -> list[ModuleType]:
     if "." in own.__name__ or hasattr(own, "__path__"):
         return [sys.modules[top]] if top in sys.modules else [own]
     files = [(each, getattr(each, "__file__", None)) for each in list(sys.modules.values())]
-    found = [each for each, file in files if file and Path(file).resolve().parent == folder and not _installed(each)]
-    return [each for each in found if each.__name__ != "__main__" and sys.modules.get(each.__name__) is each]
+    siblings = [each for each, file in files if file and Path(file).resolve().parent == folder and not _installed(each)]
+    return [each for each in siblings if each.__name__ != "__main__" and sys.modules.get(each.__name__) is each]
 
 
 def _name(fn: Any) -> str:

@@ -1,8 +1,8 @@
 """Messages between trainer and worker: pickle to the worker, JSON of bounded size back.
 
-A worker runs checks on model text, so nothing it sends is trusted: the trainer never unpickles it. That is why the
-process pools of the standard library, pebble and loky do not serve here: all of them unpickle results in the parent
-(pebble's ``channel.recv``, loky's result queue), and none starts an item's clock when the item starts.
+A worker runs checks on model text, so nothing it sends is trusted: the trainer never unpickles it. The process
+pools of the standard library, pebble and loky are unsuitable: all of them unpickle results in the parent (pebble's
+``channel.recv``, loky's result queue), and none starts an item's deadline when the item starts.
 """
 
 import json
@@ -15,13 +15,13 @@ from itertools import islice
 from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.errors.messages import exact, short, type_name
+from grpo_verifiers.errors.messages import counted, exact, short, type_name
 from grpo_verifiers.exec.outcome import Refused
 from grpo_verifiers.verdict import Step, Verdict, is_scalar, remade, score_of
 
 MAX_REPLY = 8 << 20
 LONGEST = 1e9
-"""Seconds that a call may say it took."""
+"""Largest duration of a call that a reply may report, in seconds."""
 _CALL = struct.Struct("!IQ")
 _REPLY = struct.Struct("!I")
 _STATUSES = "a number, True or False, None (does not apply) or a Verdict"
@@ -38,7 +38,7 @@ def pack_call(head: tuple[Any, ...], payload: bytes = b"") -> bytes:
 
 
 def read_call(sock: socket.socket) -> tuple[tuple[Any, ...], bytes] | None:
-    """The next message of the trainer; None once the trainer has gone."""
+    """The next message of the trainer; None once the connection is closed."""
     header = read_exactly(sock, _CALL.size)
     if header is None:
         return None
@@ -50,7 +50,7 @@ def read_call(sock: socket.socket) -> tuple[tuple[Any, ...], bytes] | None:
 
 
 def read_exactly(sock: socket.socket, size: int) -> bytes | None:
-    """So many bytes; None where the connection ends before."""
+    """Read exactly ``size`` bytes; None if the connection ends early."""
     parts = []
     while size:
         try:
@@ -75,7 +75,7 @@ def pack_reply(reply: dict[str, Any]) -> bytes:
 
 
 class ReplyBuffer:
-    """Collects what a worker sends and hands out whole replies; never holds more than one reply's worth."""
+    """Split the bytes of a worker into complete replies; buffer at most one reply."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -113,7 +113,7 @@ def receive_replies(sock: socket.socket, buffer: ReplyBuffer, until: float) -> l
 
 
 def duration_of(reply: Mapping[str, Any]) -> float:
-    """The seconds that a call took, from a stranger's reply."""
+    """The seconds that a call took, from an untrusted reply."""
     seconds = reply.get("s")
     if isinstance(seconds, float | int) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST:
         return float(seconds)
@@ -123,55 +123,51 @@ def duration_of(reply: Mapping[str, Any]) -> float:
 def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
     """The return value of a check as rows for the wire.
 
-    A batch function was given so many ``rows``; None: one that judges a single completion. A result of a batch that is
-    no verdict is a row of its own, the text of what is wrong with it: the other completions have nothing to do with it.
-    TypeError or ValueError where that is so of every row; VerifierFailedError where there is not one a completion.
+    ``rows`` is the number of completions of a batch function; None: a function of a single completion. An invalid
+    result in a batch becomes a row with the text of its problem, and the remaining rows are valid. TypeError or
+    ValueError if every row is invalid; VerifierFailedError if their number is wrong.
     """
     if rows is None:
         return [_row(value)]
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
         raise _miscounted(_shown(value), rows)
     if len(value) != rows:
-        raise _miscounted(_results(len(value)), rows)
-    found: list[list[Any] | str] = []
+        raise _miscounted(counted(len(value), "result"), rows)
+    sent: list[list[Any] | str] = []
     for item in islice(value, rows):
         try:
-            found.append(_row(item))
+            sent.append(_row(item))
         except Exception as error:
-            if len(found) == rows - 1 and all(isinstance(row, str) for row in found):
+            if len(sent) == rows - 1 and all(isinstance(row, str) for row in sent):
                 raise
-            found.append(_story(error))
-    if len(found) != rows:
-        raise _miscounted(_results(len(found)), rows)
-    return found
-
-
-def _results(count: int) -> str:
-    return f"{count} result{'s' * (count != 1)}"
+            sent.append(_story(error))
+    if len(sent) != rows:
+        raise _miscounted(counted(len(sent), "result"), rows)
+    return sent
 
 
 def _miscounted(returned: str, rows: int) -> VerifierFailedError:
     return VerifierFailedError(
-        f"returned {returned} for {rows} completion{'s' * (rows != 1)}, expected a list with one for each"
+        f"returned {returned} for {counted(rows, 'completion')}, expected a list with one for each"
     )
 
 
 def _row(value: Any) -> list[Any]:
     if isinstance(value, Verdict):
         try:
-            made = remade(value)
+            verdict = remade(value)
         except (TypeError, ValueError) as error:
             raise type(error)(f"returned a verdict that is none: {error}") from error
     elif value is None or isinstance(value, bool | int | float) or is_scalar(value):
         try:
-            made = Verdict(None if value is None else score_of("the score", value))
+            verdict = Verdict(None if value is None else score_of("the score", value))
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"returned {_shown(value)}, expected a finite number, or None where it cannot say: {error}"
             ) from error
     else:
         raise TypeError(f"returned {_shown(value)}, expected {_STATUSES}")
-    return row_of(made)
+    return row_of(verdict)
 
 
 def row_of(verdict: Verdict) -> list[Any]:
@@ -194,7 +190,7 @@ def _shown(value: Any) -> str:
 
 
 def from_rows(rows: Any, expected: int) -> list[Verdict | Refused]:
-    """Verdicts from a worker's rows, checked as what they are: a stranger's data."""
+    """Verdicts from a worker's rows, validated as untrusted data."""
     if not isinstance(rows, list) or len(rows) != expected:
         raise WireError(
             f"sent {len(rows) if isinstance(rows, list) else type(rows).__name__} rows, expected {expected}"

@@ -1,7 +1,7 @@
 """The process that runs checks: ``python -m grpo_verifiers.exec.worker``, never started by a file's path.
 
-It takes one item at a time from the socket it inherited, runs the check, and answers in JSON. It trusts the trainer and
-is trusted with nothing: the trainer holds the clock, and kills it by SIGKILL.
+It takes one item at a time from the socket it inherited, runs the check, and answers in JSON. It trusts the trainer,
+which does not trust it: the trainer keeps the deadline, and kills it by SIGKILL.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def _silence() -> None:
 
 
 def silence_again() -> None:
-    """A check that closed what it prints to must not fail the next one that prints."""
+    """Reopen the output streams if a check closed them, so that the next one can print."""
     try:
         for fd in (0, 1, 2):
             os.fstat(fd)
@@ -48,7 +48,7 @@ def _run(fn: Callable[..., Any], payload: bytes) -> list[list[Any] | str]:
 
 
 def _serve(sock: socket.socket) -> None:
-    """Answer until the trainer goes away."""
+    """Answer calls until the connection is closed."""
     checks: dict[str, Callable[..., Any]] = {}
     me = os.getpid()
     helpers: set[int] = set()
@@ -63,7 +63,7 @@ def _serve(sock: socket.socket) -> None:
                 importlib.invalidate_caches()
                 checks[key] = pickle.loads(payload).load()  # noqa: S301 - from the trainer
             else:
-                # Dies by itself should the trainer be unable to kill it: no Python code has to run for that.
+                # A timer of the system kills it if the trainer cannot.
                 signal.setitimer(signal.ITIMER_REAL, 2 * extra + 10)
                 reply["v"] = printed.after_first(_run(checks[key], payload))
         except MemoryError:
@@ -90,8 +90,8 @@ def keep(
 ) -> NoReturn:
     """Wait for the end of the worker or of the trainer (a pidfd), then end everything below; end as the worker did.
 
-    No check runs here, so nothing that one does holds this process up. Of more than ``most`` processes below this one,
-    the others are ended at once, and ``overrun`` is called.
+    No check runs here, so none can block this process. Beyond ``most`` processes below this one all are
+    ended at once, and ``overrun`` is called.
     """
     confine.adopt_orphans()
     watch = select.poll()
@@ -99,13 +99,13 @@ def keep(
     for fd in (ended, trainer):
         watch.register(fd, select.POLLIN)
     crowd = None if most is None else Crowd(most)
-    while not (seen := {fd for fd, _ in watch.poll(None if crowd is None else LOOK)}):
+    while not (ready := {fd for fd, _ in watch.poll(None if crowd is None else LOOK)}):
         if crowd is not None and crowd.too_large():
             proc.end_descendants(os.getpid())
             if overrun is not None:
                 overrun()
             os._exit(TOO_MANY)
-    status = os.waitpid(worker, 0)[1] if ended in seen else 0
+    status = os.waitpid(worker, 0)[1] if ended in ready else 0
     proc.end_descendants(os.getpid(), last=proc.is_tracker)
     if os.WIFSIGNALED(status):
         with contextlib.suppress(OSError):  # SIGKILL
@@ -115,9 +115,9 @@ def keep(
 
 
 def _fork_keeper(parent: int, most: int | None) -> int:
-    """Go on in a child, with this process as its keeper; returns the process id of the worker's parent.
+    """Continue in a child, with this process as its keeper; returns the process id of the worker's parent.
 
-    Where the system tells nobody of a process's end, there is no keeper.
+    A system without pidfds gets no keeper.
     """
     try:
         trainer = os.pidfd_open(parent)
@@ -141,7 +141,7 @@ def _fork_keeper(parent: int, most: int | None) -> int:
 def main(
     fd: int, parent: int, serve: Callable[[socket.socket], None] = _serve, *, most: int | None = MAX_PROCESSES
 ) -> None:
-    """Set the stage as the first message says, then serve; ``most`` as of `keep`."""
+    """Set up the process from the first message, then serve; ``most`` as for `keep`."""
     confine.die_with(_fork_keeper(parent, most))
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)

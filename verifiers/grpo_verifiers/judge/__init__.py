@@ -1,4 +1,4 @@
-"""A language model behind an OpenAI-compatible endpoint as verifier."""
+"""A language model at an OpenAI-compatible endpoint as verifier."""
 
 from typing import TYPE_CHECKING
 

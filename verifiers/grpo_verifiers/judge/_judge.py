@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from grpo_verifiers.base.traits import Traits
-from grpo_verifiers.errors.messages import show
+from grpo_verifiers.errors.messages import show, without_middle
 from grpo_verifiers.exec.loop import submit_http
-from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, shorten, transcript
+from grpo_verifiers.judge._prompt import DEFAULT_RUBRIC, messages, transcript
 from grpo_verifiers.judge._request import (
     Endpoint,
     JudgeConfigurationError,
@@ -27,10 +27,11 @@ from grpo_verifiers.options import IsPattern, Range, TagName
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
 
-# Capitals only: what people paste here by mistake is the key itself, and that must not reach a message.
+# Capitals only: people paste the key itself here by mistake, and a key must not reach a message.
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 _LONG = 20_000
 """Characters of a reply from which on reading it would hold up the other requests."""
+_GAP = "\n[… {} characters left out …]\n"
 _OURS = ("max_tokens", "messages", "model", "n", "stream", "temperature")
 
 
@@ -91,7 +92,7 @@ def _body_problems(body: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-# It bounds and repeats its requests itself; what waits for its turn there must not be called late here.
+# It limits and retries its requests itself; a request in its queue must not count as late here.
 @Traits(home="inline", timeout=3600.0, max_concurrency=4096, option_problems=_option_problems)
 async def judge(
     completion: str,
@@ -117,14 +118,14 @@ async def judge(
     max_characters: Annotated[int, Range(2)] = 60_000,
     think: TagName | None = "think",
 ) -> Verdict:
-    r"""Score what a language model says about the completion, from 0 (``low``) to 1 (``high``).
+    r"""Score the completion by the grade of a language model, from 0 (``low``) to 1 (``high``).
 
-    The judged texts are sent as data between markers with a random code, each line behind ``| ``. Look-alike markers
-    are taken out, and a space breaks up whatever could be a control token of a chat template, known or not. That makes
+    The judged texts are sent as data between markers with a random code, each line after ``| ``. Look-alike markers
+    are removed, and a space breaks up every possible control token of a chat template. That makes
     injection harder, not impossible: combine a judge with rules where you can.
 
     A reply without exactly one score in range is *unparsable*, a request that failed for good an *error*; both score
-    None. A score that the reply only quotes is none. Rate limits, server errors and broken connections are tried again
+    None. A quoted score does not count. Rate limits, server errors and broken connections are tried again
     with growing, jittered pauses, never before the server's ``Retry-After``. A wrong key, address or model raises
     ``JudgeConfigurationError``.
 
@@ -143,16 +144,16 @@ async def judge(
 
     Args:
         completion: the text to judge.
-        prompt: what it answers, a text or a list of messages.
+        prompt: the prompt of the completion, a text or a list of messages.
         answer: a reference answer, if the dataset has one.
         base_url: the API's address, ending before ``/chat/completions`` (``http://localhost:8000/v1``).
         model: the model's name there.
-        rubric: what to judge by; sent as the system message, before the rules about data and format.
+        rubric: the criteria; sent as the system message, before the rules about data and format.
         api_key_env: name of the environment variable that holds the key; None sends none.
         low: score of the worst answer.
         high: score of the best one.
-        score_pattern: regular expression with one group that finds the score, for a rubric that asks for a format of
-            its own (``\[\[(\d+)\]\]``); None asks for a last line ``Score: x`` and reads that.
+        score_pattern: regular expression with one group that finds the score, for a rubric with its own output format
+            (``\[\[(\d+)\]\]``); None requests a last line ``Score: x`` and reads that.
         temperature: None leaves it to the server.
         max_tokens: length of the judge's reply; None leaves it to the server.
         extra_body: further fields of the request.
@@ -162,9 +163,9 @@ async def judge(
         backoff: seconds before the first retry, doubled each time.
         give_up_after: seconds for everything: waiting for one's turn, attempts and pauses. Keep the verifier's own
             ``timeout`` above it, which counts as the completion's fault.
-        cache_size: verdicts to remember; identical requests on their way are merged. 0 asks every time.
-        max_characters: of each text; more is left out of its middle, and said to be.
-        think: tag of the thinking section that is not shown to the judge; None shows everything.
+        cache_size: verdicts to remember; identical pending requests are merged. 0: no cache.
+        max_characters: of each text; a longer one is cut in the middle, with a note.
+        think: tag of the thinking section to hide from the judge; None shows everything.
     """
     endpoint = Endpoint(
         f"{base_url.rstrip('/')}/chat/completions", _key(api_key_env), float(request_timeout), retries, float(backoff)
@@ -177,11 +178,11 @@ async def judge(
         "REFERENCE ANSWER": "" if answer is None else str(answer),
         "RESPONSE": response,
     }
-    sections = {title: shorten(text, max_characters) for title, text in sections.items() if text.strip()}
+    sections = {title: without_middle(text, max_characters, _GAP) for title, text in sections.items() if text.strip()}
     body: dict[str, Any] = {"model": model, "stream": False, **(extra_body or {})}
     body |= {} if temperature is None else {"temperature": temperature}
     body |= {} if max_tokens is None else {"max_tokens": max_tokens}
-    asked = json.dumps([body, rubric, low, high, score_pattern, sections], sort_keys=True)
+    question = json.dumps([body, rubric, low, high, score_pattern, sections], sort_keys=True)
 
     until = time.monotonic() + give_up_after
 
@@ -200,12 +201,12 @@ async def judge(
             raise JudgeRefusalError(f"{error}"[:400]) from error
         return Verdict(score, detail=show(reply[-300:], 300))
 
-    key = hashlib.sha256(f"{endpoint.url}\0{asked}".encode()).hexdigest()
+    key = hashlib.sha256(f"{endpoint.url}\0{question}".encode()).hexdigest()
     future = submit_http(requests_to(endpoint.url, concurrency, cache_size).verdict(key, work))
     try:
         return await asyncio.wait_for(asyncio.wrap_future(future), give_up_after)
     except TimeoutError:
-        return excused(f"the judge failed: no verdict within {give_up_after:g} s")
+        return excused(f"the judge failed: no verdict after {give_up_after:g} s")
 
 
 def _key(variable: str | None) -> str | None:

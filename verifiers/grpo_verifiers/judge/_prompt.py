@@ -17,7 +17,7 @@ def messages(
 ) -> list[dict[str, str]]:
     """The chat of one question, its data marked with a code that no earlier text can contain.
 
-    The rubric is sent as it is; ``sections`` maps title to text, which is data. ``ask_for_score`` states the format of
+    The rubric is sent unchanged; ``sections`` maps title to text, which is data. ``ask_for_score`` states the format of
     the last line; the rubric does where a pattern of its own reads the score.
     """
     code = secrets.token_hex(12)
@@ -37,16 +37,8 @@ def messages(
     ]
 
 
-def shorten(text: str, limit: int) -> str:
-    """At most ``limit`` characters of a text, its middle left out and said to be."""
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
-
-
 def transcript(prompt: Any) -> str:
-    """A prompt as one text: as it is, or its messages with their roles."""
+    """A prompt as one text: the text itself, or its messages with their roles."""
     if prompt is None or isinstance(prompt, str):
         return prompt or ""
     if not isinstance(prompt, Sequence):

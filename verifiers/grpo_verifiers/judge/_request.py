@@ -1,6 +1,6 @@
-"""Questions to the judge: retries with backoff, and what is whose fault.
+"""Requests to the judge: retries with backoff, and the classification of failures.
 
-Of those in flight the number is bounded, identical ones are merged, and answers are remembered.
+The number in flight is limited, identical requests are merged, and answers are cached.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _TRANSIENT = frozenset({408, 409, 425, 429})
 _CONFIGURATION = {
     **dict.fromkeys((301, 302, 303, 307, 308), "redirects; set base_url to the final address"),
     401: "wants another key; check the variable that api_key_env names",
-    403: "forbids this; check what the key may do and the model's name",
+    403: "forbids this; check the permissions of the key and the model's name",
     404: "does not know this address or model; check base_url (it ends before /chat/completions) and model",
     405: "takes no POST there; check base_url (it ends before /chat/completions)",
 }
@@ -35,11 +35,11 @@ _jitter = random.SystemRandom()  # not the global generator: seeded runs must no
 
 
 class JudgeConfigurationError(VerifierFailedError):
-    """The endpoint, the key or the model is wrong: no completion can be judged until that is repaired."""
+    """The endpoint, the key or the model is wrong: no completion can be judged before a repair."""
 
 
 class JudgeRequestError(Exception):
-    """The endpoint could not be reached, or did not answer as one: whatever the completion says."""
+    """The endpoint could not be reached, or did not answer as one: for any completion."""
 
 
 class JudgeRefusalError(Exception):
@@ -111,7 +111,7 @@ async def ask(endpoint: Endpoint, body: dict[str, Any], until: float) -> str:
 
 
 def content_of(reply: bytes) -> str:
-    """The text of a chat completion's only choice; ValueError where there is none."""
+    """The text of a chat completion's only choice; ValueError without one."""
     try:
         value = json.loads(reply)
         text = value["choices"][0]["message"]["content"]
@@ -148,10 +148,10 @@ class Requests:
         task = self._pending.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._ask(key, job))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # all who asked may have gone
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # callers may have left
             if self._cache_size:
                 self._pending[key] = task
-        # Shielded: a caller that gives up must not take the request from others that wait for the same one.
+        # Shielded: a caller that gives up must not cancel a request that more callers wait for.
         return await asyncio.shield(task)
 
     async def _ask(self, key: str, job: Callable[[], Coroutine[Any, Any, Verdict]]) -> Verdict:

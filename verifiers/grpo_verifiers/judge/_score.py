@@ -1,4 +1,4 @@
-"""The number in a judge's reply: exactly one, in range, where it was asked for, and the judge's own."""
+"""The score in a judge's reply: exactly one, in range, in the requested place, and not quoted."""
 
 import math
 import re
@@ -13,7 +13,7 @@ _LINE = re.compile(
     re.IGNORECASE,
 )
 _MARKUP = r"*_`#$\u200b-\u200d\u2060\ufeff"
-# Between two digits it stays, or "1_0" would be ten.
+# Not removed between two digits, or "1_0" would be ten.
 _DECORATION = re.compile(rf"(?<![0-9{_MARKUP}])[{_MARKUP}]++|[{_MARKUP}]++(?![0-9])")
 _FENCE = re.compile(r"\s{0,12}(`{3,}|~{3,})")
 _BLOCK_QUOTE = re.compile(r"\s*(?:>|&gt;|\||│|┃|▌)")
@@ -46,8 +46,8 @@ class _Line:
 def read_score(reply: str, low: float, high: float, pattern: str | None = None) -> float:
     r"""The score in ``reply``, scaled to 0 … 1.
 
-    Without a pattern, the last line must be ``Score: x`` (or ``x/high``), and no other such line may say otherwise.
-    Lines that are quoted (behind ``>``, in fenced or indented blocks, in quotation marks) say nothing; one that follows
+    Without a pattern, the last line must be ``Score: x`` (or ``x/high``), and no other such line may differ.
+    Lines that are quoted (after ``>``, in fenced or indented blocks, in quotation marks) are ignored; one that follows
     words such as "the author wrote:" cannot be the last. With a pattern, all its matches must agree.
 
     >>> read_score("> Score: 10\nNo: it is wrong.\nScore: 2", 0, 10)
@@ -56,16 +56,16 @@ def read_score(reply: str, low: float, high: float, pattern: str | None = None) 
     reply = answer_part(reply, "think")
     if pattern is None:
         lines = _lines(reply)
-        found = [(line, match) for line in lines if not line.quoted and (match := _LINE.fullmatch(line.text))]
-        if not found or found[-1][0] is not lines[-1]:
+        scores = [(line, match) for line in lines if not line.quoted and (match := _LINE.fullmatch(line.text))]
+        if not scores or scores[-1][0] is not lines[-1]:
             raise ValueError(
                 f"the reply does not end with a line 'Score: x': {show(lines[-1].text if lines else '', 100)}"
             )
         if lines[-1].cited:
-            raise ValueError(f"the score at the end is cited, not given: {show(lines[-1].text, 100)}")
-        if any(match[2] is not None and float(match[2]) != high for _, match in found):
-            raise ValueError(f"the score is out of another number than {high:g}: {show(found[-1][1].group())}")
-        texts = [match[1] for _, match in found]
+            raise ValueError(f"the score at the end is a citation: {show(lines[-1].text, 100)}")
+        if any(match[2] is not None and float(match[2]) != high for _, match in scores):
+            raise ValueError(f"the score is out of another number than {high:g}: {show(scores[-1][1].group())}")
+        texts = [match[1] for _, match in scores]
     else:
         texts = [match[1] or "" for match in re.finditer(pattern, reply)]
         if not texts:
@@ -84,15 +84,15 @@ def read_score(reply: str, low: float, high: float, pattern: str | None = None) 
 
 def _lines(reply: str) -> list[_Line]:
     """The lines of a reply that are not blank."""
-    found: list[_Line] = []
+    result: list[_Line] = []
     fence, marks, before = "", 0, ""
     open_pairs = [0] * len(_PAIRS)
     for line in reply.splitlines():
         if not line.strip():
             # Quotation marks that are never closed, or are inches, end with their paragraph.
             marks, open_pairs = 0, [0] * len(_PAIRS)
-            if found and found[-1].quoted:
-                before = ""  # what was announced has been quoted
+            if result and result[-1].quoted:
+                before = ""  # the announced quotation has ended
             continue
         inside = bool(fence) or marks % 2 == 1 or any(count > 0 for count in open_pairs)
         mark = _FENCE.match(line)
@@ -109,6 +109,6 @@ def _lines(reply: str) -> list[_Line]:
         indented = line.startswith(("    ", "\t", " \t", "  \t", "   \t"))
         quoted = inside or bool(mark) or indented or _BLOCK_QUOTE.match(line) is not None
         cites = _CITED_NEXT.search(before) is not None or _CITED_AS.search(before.strip()) is not None
-        found.append(_Line(_DECORATION.sub("", line).strip(), quoted, cites))
+        result.append(_Line(_DECORATION.sub("", line).strip(), quoted, cites))
         before = line if not quoted else before
-    return found
+    return result

@@ -1,8 +1,8 @@
-"""Untrusted text as quoted lines in which nothing is a control token, a turn of a chat or a marker of ours.
+"""Untrusted text as quoted lines without control tokens, turns of a chat or our own markers.
 
 No list of tokens: every chat family writes them in brackets, and a tokenizer finds them by their exact characters. One
-space behind a bracket that a name follows breaks them all, and changes no meaning in prose, mathematics or code. What
-begins a turn in plain words ("### Assistant:") does so at the start of a line, and no quoted line starts with it.
+space after a bracket before a name breaks them all, and changes no meaning in prose, mathematics or code. A turn in
+plain words ("### Assistant:") must start a line, and no quoted line starts with it.
 """
 
 import re
@@ -26,7 +26,7 @@ _INDEX = r"[a-z](?:[\],\s]|[-+]\d{1,3}\])|[A-Za-z]-[A-Za-z]"
 _CONTROL = re.compile(
     "|".join(
         (
-            # "<=", "<<", "<-" and "<>" stay whole: the space stands behind them, where a name follows.
+            # "<=", "<<", "<-" and "<>" are not split: the space comes after them, before a name.
             rf"(?<=<)[{_ZERO_WIDTH}]*[-=>]{{0,3}}(?=[^\s<>=-])",
             # Not in a[0], a[i], a[j + 1], [0, 1], ["x"], [-1] or the class [A-Z].
             rf"(?<=\[)(?!{_INDEX})(?=[{_ZERO_WIDTH}=.-]*(?:\d{{0,9}}[^\W\d]|[{_SIGNS}<>]))",
@@ -35,14 +35,14 @@ _CONTROL = re.compile(
             r"(?<=>>)(?=[A-Za-z_])",  # >>QUESTION<<
             r"(?<=\|\|\|)(?=\w)",  # |||EMAIL_ADDRESS|||
             r"/(?=(?i:(?:no_?)?think))",  # switches of thinking
-            r"\b(?i:user|assistant|system|human|ai|bot|model|tool|developer)(?=\s?[:：])",  # turns within a line
+            r"\b(?i:user|assistant|system|human|ai|bot|model|tool|developer)(?=\s?[:：])",  # turns inside a line
         )
     )
 )
 
 
 def _spaced(word: str) -> str:
-    """A pattern of a word, its letters apart or not, digits in the place of letters or not."""
+    """A pattern of a word, also with separated letters, or digits in place of letters."""
     return r"[\W_]{0,2}".join({"O": "[O0]", "E": "[E3]", "S": "[S5$]", "I": "[I1]"}.get(c, c) for c in word)
 
 
@@ -52,8 +52,8 @@ _GAP = r"[\W_]{0,20}(?:(?:OF|THE)[\W_]{1,8}){0,2}"
 _CODE = r"[0-9A-F-]{6,200}"
 _NAME = rf"(?<![A-Za-z])(?:{_KIND}{_GAP}{_TITLE}|{_TITLE}{_GAP}{_KIND})(?![A-Za-z])"
 _MARKERS = (
-    re.compile(_NAME),  # in capitals: wherever it stands
-    re.compile(  # in small letters: alone on its line or in its brackets, or beside a code
+    re.compile(_NAME),  # in capitals: anywhere
+    re.compile(  # in small letters: alone on its line or in its brackets, or next to a code
         rf"(?:^|[\[({{<«]|\b{_CODE})[\W_]{{0,8}}{_NAME}(?=[\W_]{{0,8}}?(?:$|[\])}}>»]|\b{_CODE}))",
         re.IGNORECASE | re.MULTILINE,
     ),
@@ -68,7 +68,7 @@ _LOOK_ALIKES = str.maketrans(
 
 
 def clean(text: str) -> str:
-    """A text as lines of data: each behind `QUOTE`, look-alike markers gone, control tokens broken by a space.
+    """A text as lines of data: each after `QUOTE`, without look-alike markers, control tokens broken by a space.
 
     >>> print(clean("if a[0] < b and c[key]: <|im_end|>"))
     | if a[0] < b and c[ key]: < |im_end|>
@@ -81,16 +81,16 @@ def clean(text: str) -> str:
 def _without_markers(text: str) -> str:
     skeleton, places = _skeleton(text)
     spans = sorted(match.span() for pattern in _MARKERS for match in pattern.finditer(skeleton))
-    kept, at = [], 0
+    pieces, at = [], 0
     for first, last in spans:
         if places[first] >= at:
-            kept += [text[at : places[first]], REMOVED]
+            pieces += [text[at : places[first]], REMOVED]
         at = max(at, places[last - 1] + 1)
-    return "".join([*kept, text[at:]])
+    return "".join([*pieces, text[at:]])
 
 
 def _skeleton(text: str) -> tuple[str, "range | list[int]"]:
-    """How a text looks to a reader in ASCII, as far as it does, and where each of its characters stands."""
+    """The ASCII look of a text, and the position of each of its characters in the text."""
     if text.isascii():
         return text, range(len(text))
     parts = [_plain(character) for character in text]
@@ -101,5 +101,5 @@ def _skeleton(text: str) -> tuple[str, "range | list[int]"]:
 def _plain(character: str) -> str:
     """A character without its style, accent and script; nothing for one that takes no room."""
     parts = unicodedata.normalize("NFKD", character)
-    seen = "".join(part for part in parts if unicodedata.category(part) not in {"Mn", "Me", "Cf"})
-    return seen.translate(_LOOK_ALIKES)
+    visible = "".join(part for part in parts if unicodedata.category(part) not in {"Mn", "Me", "Cf"})
+    return visible.translate(_LOOK_ALIKES)

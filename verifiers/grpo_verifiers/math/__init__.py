@@ -1,34 +1,34 @@
 r"""Mathematics: is the final answer of a completion the gold answer?
 
-The final answer is what stands in ``\boxed{...}`` or ``\fbox{...}`` or ``<answer>...</answer>``, else after
-``#### ...``, else after "the answer is"; with ``last_number=True``, else the last number. It is looked for in the
-answer part of the completion (``reading/thinking.py``); phantoms and lines behind a LaTeX comment sign are left out.
+The final answer is the content of ``\boxed{...}``, ``\fbox{...}`` or ``<answer>...</answer>``, else the text after
+``#### ...``, else after "the answer is"; with ``last_number=True``, else the last number. Only the answer part of the
+completion is read (``reading/thinking.py``), without phantoms and lines after a LaTeX comment sign.
 
-Golds are taken as datasets store them: bare (``\frac43``), in dollar signs, in a box, after ``####``, or at the end of
-a worked solution. Several boxes or items separated by commas are a list, in no order; brackets are a tuple.
-Values with names are compared by name; beside a tuple without names they stand in the order of the letters.
+Golds may have any form in which datasets store them: bare (``\frac43``), in dollar signs, in a box, after ``####``, or
+at the end of a worked solution. Several boxes or items separated by commas are a list, in no order; brackets are a
+tuple. Values with names are compared by name; against a tuple without names, in the order of the letters.
 Commas between inequalities mean "and", unless no number is left then.
 
-What does not count, and the option that lets it count:
+Answers that do not count, and the option that accepts them:
 
 ============================================== ======================== ==========================================
 answer                                         verdict                  option
 ============================================== ======================== ==========================================
 different boxes, tags or "Answer:" lines       the last counts          ``conflicts="reject"``: wrong
 a box and another number as "the answer is"    the box counts           ``conflicts="reject"``: wrong
-an answer taken back ("wait, 43")              it counts                none
-a box beside something else in a box           unparsable               none
+a retracted answer ("wait, 43")                it counts                none
+a box with more than a box in it               unparsable               none
 a last box that is not closed                  unparsable               none
 ``-\boxed{5}``, ``\boxed{5}^2``, not \boxed{5} unparsable               none
 ``41 = 42``, a chain with a false link         wrong                    none
 ``17\times 23`` for 391, ``\sqrt{16}`` for 4   wrong                    ``evaluated=False``
-``(x+1)^2`` where the prompt says to expand it wrong                    ``copies=True``
+``(x+1)^2`` for the prompt "Expand (x+1)^2"    wrong                    ``copies=True``
 ``\sum``, ``\int``, ``\lim`` for a value       unparsable               none
 ``\frac{2}{4}`` for ``\frac12``                wrong                    ``reduced=False``
 ``5\text{ m}`` for ``5\text{ cm}``             wrong                    ``units="ignore"``
-words beside a value that are no unit          wrong                    none
+words after a value that are not a unit        wrong                    none
 ``5 squared`` for 25                           wrong                    ``evaluated=False``
-a counted thing: ``5 red marbles``             correct                  none
+counted objects: ``5 red marbles``             correct                  none
 ``5/1/2024`` for May 1 or January 5            wrong                    none: equal to ``5/1/2024`` only
 ``3:30`` for ``3:30 PM``                       correct                  none
 ``0.75 (3/4)`` for ``\frac34``, ``m + n = 25``  correct                  none: both forms have to be right
@@ -42,7 +42,7 @@ for 25, ``\int f = 25`` for 25
 ``0.3333`` for ``\frac13``, ``3.1416`` for pi  correct                  ``decimals=0``
 ``2x + 4 = 8`` for ``x = 2``, ``3x - 6 > 0``   wrong                    none
 for ``x > 2``, ``x^2 < 1`` for ``-1 < x < 1``
-``BA`` for ``AB`` as a whole answer            wrong                    none
+``BA`` for ``AB`` as the only answer           wrong                    none
 ``0.5`` for 50%, 10 for 10%                    correct                  ``percent="value"`` rejects the second
 ``1000,99`` for 1000.99                        correct                  ``decimal_comma=False``
 ``x = 5`` for 5, ``2x+1`` for ``y = 2x+1``     correct                  none
@@ -57,8 +57,8 @@ a number in a box that is one sentence         correct                  none
 ``y = Ke^x`` for ``y = Ce^x``                  correct                  none
 ============================================== ======================== ==========================================
 
-Units are those of ``math/words/units.py``, notations those of ``math/grammar/read.py``; what is said in words
-(no solution, does not exist, yes) is compared by ``math/compare/wording.py``.
+Units are those of ``math/words/units.py``, notations those of ``math/grammar/read.py``; answers in words
+(no solution, does not exist, yes) are compared by ``math/compare/wording.py``.
 
 A power tower, a factorial of millions, thousands of nested brackets are turned away before anything computes them.
 Equality is decided exactly (rational functions over square roots, pi, e and i), else at many digits; nothing of a
@@ -99,7 +99,7 @@ def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":
 
 
 def stated(completion: str, **options: Any) -> str | None:
-    """The answer that a completion states; None where there is none, or several. Takes the options of :func:`math`."""
+    """The answer that a completion states; None for no answer or several. Takes the options of :func:`math`."""
     from grpo_verifiers.math.extract import extract
 
     answers = extract(completion, options_of(**options)).answers
@@ -107,7 +107,7 @@ def stated(completion: str, **options: Any) -> str | None:
 
 
 _STRICT = {"conflicts": "reject", "evaluated": True}
-"""Several answers in turn, and the question written down once more, are what an honest model does not need."""
+"""An honest model needs neither several answers in turn nor a copy of the question."""
 
 
 @Traits(home="process", timeout=5.0, pure=True, fast=fast, golds=check_golds, stated=stated, stricter=_STRICT)
@@ -139,7 +139,7 @@ def math(
     Scores: 1 correct; 0 wrong; 0 unparsable (no answer stated, or one that cannot be read); 0 timeout; None, not
     applicable, where ``answer`` cannot be read.
 
-    Meant for a worker process with a deadline: all but a few answers are decided in microseconds, but values at many
+    Run it in a worker process with a deadline: nearly all answers are decided in microseconds, but values at many
     digits are not bounded.
 
     Args:
@@ -156,10 +156,10 @@ def math(
         units: ``"match"``: a unit may be left out, but not be another one. ``"ignore"``: units never matter.
         bases: ``"match"``: a number with a base needs the same base. ``"ignore"``: the subscript may be left out.
         percent: ``"either"``: 10% is both 10 and 0.1. ``"value"``: it is 0.1 only.
-        decimals: a decimal of this many significant digits or more, rounded or cut correctly, may stand for an
-            irrational or repeating value; 0 asks for exact values.
-        decimal_comma: ``1000,99`` may stand for 1000.99.
-        think: tag of a thinking section that is left out, as those of known models are; None leaves nothing out.
+        decimals: a decimal of this many significant digits or more, rounded or cut correctly, may replace an
+            irrational or repeating value; 0 requires exact values.
+        decimal_comma: ``1000,99`` may mean 1000.99.
+        think: tag of a thinking section that is left out, like those of common models; None leaves nothing out.
         copies: a formula of the prompt may be the answer.
     """
     from grpo_verifiers.math.judge import judge_fully

@@ -1,7 +1,7 @@
-r"""Answers that copy a formula of the prompt where the gold is another form of it: "Expand $(x+1)^2$", ``(x+1)^2``.
+r"""Answers that copy a formula of the prompt, such as ``(x+1)^2`` for "Expand $(x+1)^2$".
 
 Only values and equations count as copied: a number, a name, a set or an interval may well be in the question and be the
-answer. So does a formula that has the gold's own form, whatever the order of its terms.
+answer. So does a formula that has the gold's own form, in any order of its terms.
 """
 
 import re
@@ -10,7 +10,7 @@ from functools import lru_cache
 from grpo_verifiers.math.compare.quantities import quantity
 from grpo_verifiers.math.grammar.read import read, without_text_commands
 from grpo_verifiers.math.grammar.tokens import ParseError, ascii_latex
-from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt
+from grpo_verifiers.math.tree import STRUCTURES, Node, map_children, number
 from grpo_verifiers.math.values.work import is_final
 from grpo_verifiers.reading.budget import spend
 
@@ -21,7 +21,7 @@ _FORMULA = re.compile(
     r"\$\$([^$]{1,600}+)\$\$|\$([^$]{1,600}+)\$|\\\(((?:(?!\\[()]).){1,600}+)\\\)|\\\[((?:(?!\\[\[\]]).){1,600}+)\\\]",
     re.DOTALL,
 )
-# Outside of delimiters: what has no space in it, or has signs between spaces.
+# Outside of delimiters: text without spaces, or with signs between spaces.
 _BARE = re.compile(r"[^\s$,;:?]++(?:\s++[-+*/=^]\s++[^\s$,;:?]++)*+")
 _SIGN = re.compile(r"[-+*/^=(\\]")
 _PIECE = re.compile(r"\w+|\S")
@@ -63,15 +63,15 @@ def _forms(prompt: str) -> frozenset[Node]:
     """The forms of all formulas, and of both sides of each equation."""
     spend(len(prompt) >> 5)
     prompt = ascii_latex(prompt)
-    found: set[Node] = set()
+    forms: set[Node] = set()
     bare = filter(_SIGN.search, _BARE.findall(_FORMULA.sub(" ; ", prompt)))
     for text in [*("".join(groups) for groups in _FORMULA.findall(prompt)), *bare][:MAX_FORMULAS]:
         spend(len(text))
         try:
-            found.update(map(_form, _parts(read(text.strip(" .,;:?")))))
+            forms.update(map(_form, _parts(read(text.strip(" .,;:?")))))
         except (ParseError, RecursionError):
             continue
-    return frozenset(found)
+    return frozenset(forms)
 
 
 def _parts(node: Node) -> list[Node]:
@@ -86,7 +86,7 @@ def _form(node: Node) -> Node:
         return ("n", node[1], None)
     if node[0] == "v":
         return node
-    form = rebuilt(node, _form)
+    form = map_children(node, _form)
     if form[0] in _NEUTRAL:
         parts = sorted((part for part in form[1:] if part != _NEUTRAL[form[0]]), key=repr)
         return parts[0] if len(parts) == 1 else (form[0], *parts)

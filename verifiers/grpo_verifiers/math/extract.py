@@ -1,7 +1,7 @@
-"""The final answer of a completion, or the reason why there is none.
+"""Extract the final answer of a completion, or the reason for its absence.
 
-Forms of a statement, strongest first: boxes and ``<answer>`` tags, ``####`` lines, "the answer is ...", and only if
-asked for, the last number.
+Forms of a statement, strongest first: boxes and ``<answer>`` tags, ``####`` lines, "the answer is ...", and only with
+``last_number``, the last number.
 """
 
 import re
@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.reading.boxes import answer_tags, stated_boxes
-from grpo_verifiers.reading.phrases import hashed, last_number, phrases
+from grpo_verifiers.reading.phrases import hash_answers, last_number, phrases
 from grpo_verifiers.reading.thinking import answer_part
 
 MAX_STATEMENTS = 64
@@ -18,14 +18,14 @@ _STRUCK = re.compile(r"\**(?:~~|<(?:s|del|strike)>)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Found:
+class StatedAnswers:
     """The answers in a completion.
 
     Attributes:
         answers: the statements that count, distinct, in order.
         every: all statements of that form, where only the last one counts.
-        asides: weaker statements of the same text; one of them that says something else is a contradiction.
-        problem: why there is no answer to judge.
+        asides: weaker statements of the same text; a different answer in one of them is a contradiction.
+        problem: the reason why there is no answer to judge.
     """
 
     answers: tuple[str, ...] = ()
@@ -34,41 +34,41 @@ class Found:
     problem: str = ""
 
 
-def extract(completion: str, options: Options) -> Found:
+def extract(completion: str, options: Options) -> StatedAnswers:
     """Find the final answer of a completion."""
     text = answer_part(completion, options.think)
     strict = options.conflicts == "reject"
     boxes, problem = stated_boxes(text, last_only=not strict)
     if problem:
-        return Found(problem=problem)
+        return StatedAnswers(problem=problem)
     stated = sorted([*boxes, *answer_tags(text)], key=attrgetter("start"))
     strong = [each.content.strip() for each in stated]
     if any(_STRUCK.match(part) for part in strong):
-        return Found(problem="the answer is struck out")
+        return StatedAnswers(problem="the answer is struck out")
     if strong:
         start, end = stated[-1].start, stated[-1].end
-        if attached(text, start, end):
-            return Found(problem="the answer is a part of a formula, or is denied")
-        asides = [*hashed(text), *(value for value, _ in phrases(text))] if strict else []
-        return _chosen(strong, asides, options)
-    lines = hashed(text)
+        if is_modified(text, start, end):
+            return StatedAnswers(problem="the answer is a part of a formula, or is denied")
+        asides = [*hash_answers(text), *(value for value, _ in phrases(text))] if strict else []
+        return _select(strong, asides, options)
+    lines = hash_answers(text)
     if lines:
-        return _chosen(lines, [value for value, _ in phrases(text)] if strict else [], options)
-    said = phrases(text)
-    if said:
-        return _chosen([value for value, _ in said], [], options)
+        return _select(lines, [value for value, _ in phrases(text)] if strict else [], options)
+    sentences = phrases(text)
+    if sentences:
+        return _select([value for value, _ in sentences], [], options)
     if options.last_number and (number := last_number(text)) is not None:
-        return Found((number,))
-    return Found(problem="no answer found" if text.strip() else "nothing outside the thinking section")
+        return StatedAnswers((number,))
+    return StatedAnswers(problem="no answer found" if text.strip() else "nothing outside the thinking section")
 
 
-def _chosen(strong: list[str], weak: list[str], options: Options) -> Found:
+def _select(strong: list[str], weak: list[str], options: Options) -> StatedAnswers:
     distinct = list(dict.fromkeys(strong))
     if options.conflicts == "last":
-        return Found((strong[-1],), tuple(distinct[:MAX_STATEMENTS]))
+        return StatedAnswers((strong[-1],), tuple(distinct[:MAX_STATEMENTS]))
     if len(distinct) > MAX_STATEMENTS:
-        return Found(problem=f"more than {MAX_STATEMENTS} different answers")
-    return Found(tuple(distinct), asides=tuple(dict.fromkeys(part for part in weak if part not in distinct)))
+        return StatedAnswers(problem=f"more than {MAX_STATEMENTS} different answers")
+    return StatedAnswers(tuple(distinct), asides=tuple(dict.fromkeys(part for part in weak if part not in distinct)))
 
 
 MAX_AROUND = 120
@@ -93,7 +93,7 @@ _CHANGED = re.compile(
     r"|don['’]t) write)(?: equal to)?[\s$(\\[]*\Z",
     re.IGNORECASE,
 )
-# Between a denial and the box stand only words that point at the answer: "not divisible by 3 is" denies nothing.
+# Between a denial and the box only words that refer to the answer are allowed: "not divisible by 3 is" denies nothing.
 _DENIED = re.compile(
     r"(?:\b(?:not|cannot|never|doubt|nobody|false|untrue|wrong|incorrect|suppose|assume|whether"
     r"|pretend|mistaken?|trap|tempting|naive|erroneous|thought|had it|if)|n['’]t)\b"
@@ -127,7 +127,7 @@ _AFTER = re.compile(
 )
 
 
-def _changed(before: str) -> bool:
+def _is_changed(before: str) -> bool:
     """True if a sign or a word before an answer changes it."""
     return bool(
         _FORMULA.search(before) or _CHANGED.search(before) or _DENIED.search(before) or _STRUCK_BEFORE.search(before)
@@ -139,11 +139,11 @@ _EQUAL_BEFORE = re.compile(r"(?:\A|\$|\\\[|\\\()\s*(-?\d{1,40})\s*=\s*\Z")
 _EQUAL_AFTER = re.compile(r"\s*(?:=>?|≈|→|\\approx|\\to)\s*(-?\d{1,40})\s*(?:\$|\.?\s*\Z|\.\s)")
 
 
-def attached(text: str, start: int, end: int) -> bool:
-    """True if what stands right before or after an answer changes what it says."""
+def is_modified(text: str, start: int, end: int) -> bool:
+    """True if the text right before or after an answer changes its meaning."""
     before = text[max(0, start - MAX_AROUND) : start].rpartition("\n")[2]
     after = text[end : end + MAX_AROUND]
-    if before and ((before[-1].isdigit() and text[start] == "\\") or _changed(before)):
+    if before and ((before[-1].isdigit() and text[start] == "\\") or _is_changed(before)):
         return True
     if after and _AFTER.match(after) is not None:
         return True
@@ -151,7 +151,7 @@ def attached(text: str, start: int, end: int) -> bool:
 
 
 def _is_false(before: str, box: str, after: str) -> bool:
-    r"""True if a box and a whole number beside it are equated and differ: ``43 = \boxed{42}``."""
+    r"""True if a box is equated to a different integer: ``43 = \boxed{42}``."""
     number = _INTEGER.search(box)
-    beside = (_EQUAL_BEFORE.search(before), _EQUAL_AFTER.match(after))
-    return number is not None and any(other is not None and int(other[1]) != int(number[1]) for other in beside)
+    sides = (_EQUAL_BEFORE.search(before), _EQUAL_AFTER.match(after))
+    return number is not None and any(other is not None and int(other[1]) != int(number[1]) for other in sides)

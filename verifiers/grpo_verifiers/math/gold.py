@@ -1,4 +1,4 @@
-"""The gold answer of a row: extracted, parsed once and kept; the letter of a multiple-choice answer."""
+"""The gold answer of a row, extracted, parsed and cached; the letter of a multiple-choice answer."""
 
 import re
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
-from grpo_verifiers.math.grammar.read import read, undelimited, without_text_commands
+from grpo_verifiers.math.grammar.read import read, strip_delimiters, without_text_commands
 from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.words.vocabulary import MAX_DIGITS
-from grpo_verifiers.reading.boxes import Box, boxes, unnested
-from grpo_verifiers.reading.phrases import hashed, phrases
+from grpo_verifiers.reading.boxes import AnswerBox, boxes, unnest
+from grpo_verifiers.reading.phrases import hash_answers, phrases
 
-# what stands between the boxes of one list: "and", ", ", "papers and"
+# text between the boxes of one list: "and", ", ", "papers and"
 _SEPARATOR = re.compile(r"\b(?:and|or)\b|[,;]")
 _WORD = re.compile(r"[A-Za-z]+")
 MAX_BETWEEN = 80
@@ -26,7 +26,7 @@ class Gold:
 
     Attributes:
         text: the answer itself, without boxes, delimiters or the prose of a solution around it.
-        node: its tree; None where this grammar cannot read it.
+        node: its tree; None if this grammar cannot read it.
         option: the letter of a multiple-choice answer that is stored with its text.
         problem: why there is no tree, or no answer at all.
     """
@@ -74,22 +74,22 @@ def gold_text(answer: str) -> str:
     """The answer inside a gold cell."""
     text = answer.strip()
     boxed = boxes(text)
-    contents = _last_boxes(text, boxed.found)
+    contents = _last_boxes(text, boxed.items)
     if contents:
         return ", ".join(dict.fromkeys(contents))
     if not contents and not boxed.open and ("\\boxed" in text or "\\fbox" in text):
         return ""
     if boxed.open:
-        # a gold cut off inside its box: what there is of it
+        # a gold cut off inside its box: use the text after the opening
         return text[max(text.rfind("\\boxed{") + 7, text.rfind("\\fbox{") + 6) :].strip()
-    lines = hashed(text) or ([text.rpartition("####")[2].strip()] if "####" in text else [])
+    lines = hash_answers(text) or ([text.rpartition("####")[2].strip()] if "####" in text else [])
     if lines:
         return lines[-1]
     if len(text) > 40 or "answer" in text.lower():
         stated = phrases(text[-MAX_CHARS:])
         if stated:
             return stated[-1][0]
-    return undelimited(text)
+    return strip_delimiters(text)
 
 
 def _leads_to(between: str) -> bool:
@@ -101,14 +101,14 @@ def _leads_to(between: str) -> bool:
     return joins <= 1 and len(words) - joins <= (2 if _SEPARATOR.search(between) else 0)
 
 
-def _last_boxes(text: str, found: list[Box]) -> list[str]:
+def _last_boxes(text: str, items: list[AnswerBox]) -> list[str]:
     """The last box and those that lead up to it as parts of one list."""
     contents: list[str] = []
-    following: Box | None = None
-    for box in reversed(found):
+    following: AnswerBox | None = None
+    for box in reversed(items):
         if following is not None and not _leads_to(text[box.end : following.start]):
             break
-        if content := unnested(box.content):
+        if content := unnest(box.content):
             contents.append(content)
         following = box
     return contents[::-1]
@@ -124,7 +124,7 @@ _OTHER = re.compile(r"(?<![A-Za-z'])[A-J](?![A-Za-z'])|\b(?:or|not|and|either|ne
 
 
 def option_of(text: str) -> str | None:
-    """The letter in ``D. 14 meters`` or ``(D), not (A)``; None where no text follows, or a second option may count."""
+    """The letter in ``D. 14 meters`` or ``(D), not (A)``; None if no text follows, or a second option may count."""
     if len(text) > 400:
         return None
     match = _OPTION.fullmatch(without_text_commands(text))

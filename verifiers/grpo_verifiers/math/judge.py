@@ -10,16 +10,16 @@ from functools import lru_cache
 from typing import Any
 
 from grpo_verifiers.base.golds import ColumnReport, GoldProblem
-from grpo_verifiers.math.compare.answers import as_it_stands, compare, expand_signs
+from grpo_verifiers.math.compare.answers import any_form, compare, expand_signs
 from grpo_verifiers.math.compare.leaf import Leaf, Outcome, precise, quick
-from grpo_verifiers.math.compare.naming import swapped
+from grpo_verifiers.math.compare.naming import swap_constants
 from grpo_verifiers.math.copied import is_copied
-from grpo_verifiers.math.extract import Found, extract
+from grpo_verifiers.math.extract import StatedAnswers, extract
 from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of
-from grpo_verifiers.math.grammar.read import MAX_LONG, other_reading, read, undelimited, without_text_commands
+from grpo_verifiers.math.grammar.read import MAX_LONG, other_reading, read, strip_delimiters, without_text_commands
 from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
 from grpo_verifiers.math.options import Options, option_for
-from grpo_verifiers.math.remarks import restated, without_remarks
+from grpo_verifiers.math.remarks import as_chain, without_remarks
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.values.work import is_final
 from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
@@ -31,38 +31,38 @@ MAX_HINTED = 120  # characters of a refused answer for which other options are t
 _UNDONE = re.compile("not carried out|unevaluated|multiplied out|an expression")
 HINT = 10_000  # units of work for it
 _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
-_PLAIN = frozenset({"n", "/", "big"})  # nothing is said beside these
+_PLAIN = frozenset({"n", "/", "big"})  # no remark can be inside these
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
 def judge_bounded(
     completion: str, answer: Any, options: Options, units: int = INLINE, prompt: str = ""
 ) -> Verdict | None:
-    """The verdict if exact arithmetic decides it within a budget; None where values at many digits have to."""
+    """The verdict if exact arithmetic decides it in ``units`` of work; None if values at many digits have to."""
     try:
         with limited(units):
-            return _judged(completion, answer, options, prompt, decide)
+            return _judge(completion, answer, options, prompt, decide)
     except OverBudgetError:
         return None
 
 
-def _judged(completion: str, answer: Any, options: Options, prompt: str, decide_one: Decide) -> Verdict | None:
-    opened = _opened(completion, answer, options)
+def _judge(completion: str, answer: Any, options: Options, prompt: str, decide_one: Decide) -> Verdict | None:
+    opened = _gold_and_answers(completion, answer, options)
     if isinstance(opened, Verdict):
         return opened
-    verdict, (gold, found) = combine(*opened, options, decide_one), opened
+    verdict, (gold, stated) = combine(*opened, options, decide_one), opened
     if verdict is None or gold.node is None:
         return verdict
     if verdict.score != 1.0:
-        return _with_option(verdict, completion, gold, found, options)
+        return _with_option(verdict, completion, gold, stated, options)
     if not prompt or options.copies:
         return verdict
-    if is_final(gold.node) or len(found.answers) > 1 or not is_copied(found.answers[0], gold.node, prompt):
+    if is_final(gold.node) or len(stated.answers) > 1 or not is_copied(stated.answers[0], gold.node, prompt):
         return verdict
     return _verdict(Status.WRONG, "a formula of the prompt, word for word; copies=True lets it count")
 
 
-def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, Found]:
+def _gold_and_answers(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, StatedAnswers]:
     """The gold and the stated answers; a verdict where either leaves nothing to compare."""
     try:
         gold = gold_of(as_text(answer))
@@ -72,26 +72,26 @@ def _opened(completion: str, answer: Any, options: Options) -> Verdict | tuple[G
         return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty")
     if gold.node is None:
         return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}"[:MAX_DETAIL])
-    found = extract(completion, options)
-    if found.problem:
-        return _with_option(_verdict(Status.UNPARSABLE, found.problem), completion, gold, found, options)
-    return gold, found
+    stated = extract(completion, options)
+    if stated.problem:
+        return _with_option(_verdict(Status.UNPARSABLE, stated.problem), completion, gold, stated, options)
+    return gold, stated
 
 
-def _with_option(verdict: Verdict, completion: str, gold: Gold, found: Found, options: Options) -> Verdict:
-    """A refusal with the option that would accept the answer; long answers are left as they are."""
+def _with_option(verdict: Verdict, completion: str, gold: Gold, stated: StatedAnswers, options: Options) -> Verdict:
+    """A refusal with the option that would accept the answer; without it if the answer is long."""
 
     def accepts(changed: Options) -> bool:
         same = (changed.conflicts, changed.last_number) == (options.conflicts, options.last_number)
-        stated = found if same else extract(completion, changed)
-        answer = None if stated.problem else combine(gold, stated, changed, decide)
+        count = stated if same else extract(completion, changed)
+        answer = None if count.problem else combine(gold, count, changed, decide)
         return answer is not None and answer.score == 1.0
 
-    answers = len(found.every or found.answers)
-    last = found.answers[-1] if answers else completion
-    several = answers > 1 and (options.conflicts == "reject" or (gold.node or ("",))[0] in {"list", "set"})
-    names = ["conflicts"] if several else _policies(verdict.detail, gold, last) if answers else ["last_number"]
-    if not names or len(last) > (MAX_HINTED if answers else MAX_CHARS):
+    count = len(stated.every or stated.answers)
+    last = stated.answers[-1] if count else completion
+    several = count > 1 and (options.conflicts == "reject" or (gold.node or ("",))[0] in {"list", "set"})
+    names = ["conflicts"] if several else _policies(verdict.detail, gold, last) if count else ["last_number"]
+    if not names or len(last) > (MAX_HINTED if count else MAX_CHARS):
         return verdict
     try:
         with limited(HINT):
@@ -113,32 +113,31 @@ def _policies(reason: str, gold: Gold, answer: str) -> list[str]:
     return [name for name, cause in causes.items() if cause]
 
 
-def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> Verdict | None:
+def combine(gold: Gold, stated: StatedAnswers, options: Options, decide_one: Decide) -> Verdict | None:
     """The verdict over all statements of a completion: every one has to be right, so the first that is not decides."""
-    if len(found.answers + found.every) > 1 and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
-        parts = _parts(found, gold, options, decide_one)
+    several = len(stated.answers + stated.every) > 1
+    if several and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
+        parts = _parts(stated, gold, options, decide_one)
         if parts is None:
             return None
-        found = Found(parts, asides=found.asides)
+        stated = StatedAnswers(parts, asides=stated.asides)
     undecided = False
-    for text in found.answers:
+    for text in stated.answers:
         spend(20 + len(text) // 128)
+        status = Status.WRONG
         try:
             outcome, reason = decide_one(text, gold.text, options)
         except ParseError as error:
-            outcome, reason = False, f"the answer cannot be read: {error}"
-            status = Status.UNPARSABLE
-        else:
-            status = Status.WRONG
-        if outcome is False and len(found.answers) > 1:
-            return _verdict(Status.WRONG, f"{len(found.answers)} different answers are stated")
+            outcome, reason, status = False, f"the answer cannot be read: {error}", Status.UNPARSABLE
+        if outcome is False and len(stated.answers) > 1:
+            return _verdict(Status.WRONG, f"{len(stated.answers)} different answers are stated")
         if outcome is False:
             return _verdict(status, reason)
         undecided = undecided or outcome is None
-    for text in found.asides:
+    for text in stated.asides:
         spend(20 + len(text) // 128)
         if _contradicts(text, gold, options):
-            return _verdict(Status.WRONG, f"another answer is stated beside it: {text[:40]}")
+            return _verdict(Status.WRONG, f"another answer is stated too: {text[:40]}")
     return None if undecided else _verdict(Status.CORRECT, "")
 
 
@@ -146,7 +145,7 @@ def combine(gold: Gold, found: Found, options: Options, decide_one: Decide) -> V
 def decide(text: str, gold: str, options: Options) -> Outcome:
     """Compare one stated answer with the gold one, exactly.
 
-    Completions of one prompt repeat their answers, so the comparison is kept.
+    Completions of one prompt repeat their answers, so results are cached.
 
     Raises:
         ParseError: the stated answer cannot be read.
@@ -161,9 +160,9 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         return None, gold.problem
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
-    if _squeezed(text) == _squeezed(gold.text):
+    if _single_spaced(text) == _single_spaced(gold.text):
         return True, ""
-    if gold.node[0] == "text" and _said(text) == _said(gold.text):
+    if gold.node[0] == "text" and _normal_words(text) == _normal_words(gold.text):
         return True, ""
     if gold.node[0] == "v" or gold.option:
         letter = option_of(text) or text.strip(" ().")
@@ -176,7 +175,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         and all(map(_is_option, gold.node[1:]))
     ):
         return False, "one of several options where all are expected"
-    if (chain := restated(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
+    if (chain := as_chain(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
         return True, ""
     try:
         node = read(text)
@@ -194,7 +193,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         second = other_reading(text) if node[0] == "list" else node
         if first and second and is_final(first) and compare(first, second, options, leaf)[0]:
             return True, ""
-    if outcome is not True and "C_1" in gold.text and (turned := swapped(gold.node, node)) is not None:
+    if outcome is not True and "C_1" in gold.text and (turned := swap_constants(gold.node, node)) is not None:
         outcome, reason = compare(gold.node, turned, options, leaf)
     if outcome is not True and node[0] not in _PLAIN and _is_right_without_remarks(text, gold.node, options, leaf):
         return True, ""
@@ -203,19 +202,19 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
 
 def _is_right(chain: str, gold: Gold, options: Options, leaf: Leaf) -> bool:
     """True if an answer in two forms is right in both."""
-    if gold.node is None or (node := _read_whole(chain)) is None:
+    if gold.node is None or (node := _read_or_none(chain)) is None:
         return False
     # f (7) names 7 and does not say it twice
     exact = () if node[0] != "rel" else node[1][-2:-1] if node[2].endswith("~=") else node[1][-2:]
     return compare(gold.node, node, options, leaf)[0] is True and all(
-        compare(gold.node, term, as_it_stands(options), leaf)[0] for term in exact
+        compare(gold.node, term, any_form(options), leaf)[0] for term in exact
     )
 
 
 def _is_right_without_remarks(text: str, gold: Node, options: Options, leaf: Leaf) -> bool:
-    """True if an answer is right once its remarks are taken off; what cannot be read then is not."""
+    """True if an answer without its remarks is right; False if that cannot be read."""
     rest = without_remarks(text, gold)
-    node = None if rest is None else _read_whole(rest)
+    node = None if rest is None else _read_or_none(rest)
     return node is not None and compare(gold, node, options, leaf)[0] is True
 
 
@@ -224,23 +223,23 @@ def _in_sentence(text: str, options: Options) -> Node | None:
     stated = {value for value, _ in phrases(without_text_commands(text))}
     if not stated and options.last_number and (number := last_number(text)) is not None:
         stated = {number}
-    return _read_whole(stated.pop()) if len(stated) == 1 else None
+    return _read_or_none(stated.pop()) if len(stated) == 1 else None
 
 
-def _read_whole(text: str) -> Node | None:
+def _read_or_none(text: str) -> Node | None:
     try:
         return read(text)
     except (ParseError, RecursionError):
         return None
 
 
-def _parts(found: Found, gold: Gold, options: Options, decide_one: Decide) -> tuple[str, ...] | None:
+def _parts(stated: StatedAnswers, gold: Gold, options: Options, decide_one: Decide) -> tuple[str, ...] | None:
     """Several boxes as one list: one for each item, and perhaps a last one that repeats them all; None: undecided."""
-    if found.every:
-        node = _read_whole(found.every[-1])
+    if stated.every:
+        node = _read_or_none(stated.every[-1])
         listed = node is not None and node[0] in {"list", "set"}
-        return found.answers if listed else (", ".join(map(undelimited, found.every)),)
-    answers = found.answers
+        return stated.answers if listed else (", ".join(map(strip_delimiters, stated.every)),)
+    answers = stated.answers
     try:
         last = decide_one(answers[-1], gold.text, options)[0]
     except ParseError:
@@ -248,12 +247,12 @@ def _parts(found: Found, gold: Gold, options: Options, decide_one: Decide) -> tu
     if last is None:
         return None
     items = answers[:-1] if last else answers
-    joined = ", ".join(undelimited(item) for item in items)
+    joined = ", ".join(strip_delimiters(item) for item in items)
     return (joined, answers[-1]) if last else (joined,)
 
 
 def _contradicts(text: str, gold: Gold, options: Options) -> bool:
-    """True if a weaker statement certainly says something else: only plain numbers are sure to be meant as answers."""
+    """True if a weaker statement contradicts the gold: only plain numbers are certainly answers."""
     if gold.node is None or not is_final(gold.node):
         return False
     try:
@@ -267,12 +266,12 @@ def _is_option(node: Node) -> bool:
     return bool(node[0] == "v" and len(node[1]) == 1)
 
 
-def _squeezed(text: str) -> str:
-    return " ".join(undelimited(text).split())
+def _single_spaced(text: str) -> str:
+    return " ".join(strip_delimiters(text).split())
 
 
-def _said(text: str) -> str:
-    return " ".join(without_text_commands(undelimited(text)).casefold().strip(" .").split())
+def _normal_words(text: str) -> str:
+    return " ".join(without_text_commands(strip_delimiters(text)).casefold().strip(" .").split())
 
 
 def _verdict(status: Status, detail: str) -> Verdict:
@@ -282,7 +281,7 @@ def _verdict(status: Status, detail: str) -> Verdict:
 def judge_fully(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict:
     """The verdict on a completion; never undecided."""
     # every comparison of decide_fully is decided, so only the type checker can see a None here
-    verdict = _judged(completion, answer, options, prompt, decide_fully)
+    verdict = _judge(completion, answer, options, prompt, decide_fully)
     return verdict or Verdict(0.0, Status.WRONG, "not equal")
 
 
@@ -296,7 +295,7 @@ def decide_fully(text: str, gold: str, options: Options) -> Outcome:
 
 
 def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | None:
-    """The problem of one gold answer, found in bounded time; None when it accepts itself."""
+    """The problem of one gold answer, in bounded time; None if it accepts itself."""
     try:
         gold = gold_of(as_text(answer))
     except TypeError as error:

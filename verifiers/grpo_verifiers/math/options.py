@@ -1,4 +1,4 @@
-"""The options of the math verifier: what counts as one clear answer, and what as the same answer."""
+"""The options of the math verifier: which statements count as the answer, and which answers are equal."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, replace
@@ -15,7 +15,7 @@ Decimals = Annotated[int, Range(0, 15)]
 
 @dataclass(frozen=True)
 class Options:
-    """Policies of the math verifier, as :func:`grpo_verifiers.math.math` tells."""
+    """Policies of the math verifier, documented at :func:`grpo_verifiers.math.math`."""
 
     conflicts: Conflicts = "last"
     last_number: bool = False
@@ -39,7 +39,7 @@ _LENIENT: tuple[tuple[str, Any], ...] = (
 
 
 def option_for(options: Options, names: Collection[str], accepts: Callable[[Options], bool]) -> str:
-    """The first of these options that makes a refused answer count, as it is written in Python; empty: none does."""
+    """The first of these options that accepts a refused answer, written as a Python keyword; empty if none does."""
     for name, other in _LENIENT:
         stricter = name == "decimals" and 0 < options.decimals < int(other)
         unused = name in names and not stricter and getattr(options, name) != other
@@ -51,21 +51,21 @@ def option_for(options: Options, names: Collection[str], accepts: Callable[[Opti
 _NAMES = [field.name for field in fields(Options)]
 
 
-def options_of(*values: Any, **given: Any) -> Options:
-    """Options from values in their order and keywords, made once; an unknown one raises with the nearest match."""
-    if not values and not given:
+def options_of(*values: Any, **keywords: Any) -> Options:
+    """Options from positional values and keywords, cached; an unknown name raises with the nearest match."""
+    if not values and not keywords:
         return DEFAULTS
     try:
-        return _kept(*values, **given)
+        return _cached_options(*values, **keywords)
     except TypeError:  # a value that has no hash, or a wrong one
-        return _made(*values, **given)
+        return _new_options(*values, **keywords)
 
 
-def _made(*values: Any, **given: Any) -> Options:
-    named = dict(zip(_NAMES, values, strict=False)) | given
+def _new_options(*values: Any, **keywords: Any) -> Options:
+    named = dict(zip(_NAMES, values, strict=False)) | keywords
     if problems := option_problems("math", Options, named, where="option", bare=True):
         raise ValueError("\n".join(problems))
     return Options(**named)
 
 
-_kept = lru_cache(maxsize=256, typed=True)(_made)  # typed: 1 is no option where True is
+_cached_options = lru_cache(maxsize=256, typed=True)(_new_options)  # typed: 1 is no option where True is

@@ -1,14 +1,14 @@
-r"""An answer without the remarks beside it: ``x = 3 \text{ only}``, ``The point (3, -4)``.
+r"""An answer without its remarks: ``x = 3 \text{ only}``, ``The point (3, -4)``.
 
-Closed lists: a remark that is not on them stays, and makes the answer another one. What is left has to be right as a
-whole, and no remark is taken off an answer that denies or corrects itself.
+Closed lists: a remark that is not on them stays and makes the answer a different one. The rest of the answer has to be
+right. An answer that denies or corrects itself is not changed.
 
 An answer in two forms is read as a chain with every link checked: ``\frac34 \text{ or } 0.75``, ``2/3 (about 0.667)``.
 """
 
 import re
 
-from grpo_verifiers.math.grammar.read import undelimited, without_text_commands
+from grpo_verifiers.math.grammar.read import strip_delimiters, without_text_commands
 from grpo_verifiers.math.tree import STRUCTURES, Node
 from grpo_verifiers.math.values.work import is_final
 from grpo_verifiers.math.words.nouns import QUANTITY, is_label
@@ -18,7 +18,7 @@ MAX_REMARKED = 200
 _SPACES = re.compile(r"(?:\s|~|\\[ ,;:!]|\\q?quad(?![a-zA-Z]))+")
 _DENIED = re.compile(r"\b(?:not|no|never|but|except|wait)\b|n't\b", re.IGNORECASE)
 _ONLY = r"(?:only|unique|sole|(?:double|repeated)(?: root)?|only (?:real )?(?:solution|answer|root|value))"
-_BESIDE = re.compile(
+_REMARK = re.compile(
     rf"(?:only |(?:is )?the (?:point|vector|ordered pair|pair) |point (?=\())"
     rf"|(?<=\S)\s*(?:\((?:the )?{_ONLY}\)|,? only|is the (?:only|unique) (?:real )?(?:solution|answer|root|value)"
     r"|\(since [^()]{1,60}\)|\\(?:blacksquare|square|checkmark|qed)|✓|■)\.?\Z",
@@ -45,7 +45,7 @@ _VALUES = [
         r"|(?:in|on|at) the [a-z]{3,20}))?\.?"
     ),
 ]
-_NOBODY = frozenset({"nobody", "nothing", "everyone", "everybody", "everything", "anyone", "anybody", "anything"})
+_PRONOUNS = frozenset({"nobody", "nothing", "everyone", "everybody", "everything", "anyone", "anybody", "anything"})
 _OPERATOR = re.compile(r"\\operatorname\*?\s*\{([^{}]*)\}")
 _EVERYWHERE = re.compile(
     r",? (?:for (?:all|every|any)|\\forall) (?:(?:integers? )?[kmn](?: ?\\in ?\\mathbb ?\{[ZN]\})?"
@@ -59,42 +59,42 @@ _SPELLINGS = [
 
 
 def without_remarks(text: str, gold: Node) -> str | None:
-    """The answer without its remarks; None where there are none that may be left out."""
+    """The answer without its remarks; None if it has no remark of the lists."""
     if len(text) > MAX_REMARKED:
         return None
-    stated = undelimited(text)
+    stated = strip_delimiters(text)
     if gold[0] == "rel" and gold[1][0][0] == "v":
         stated = re.sub(rf"\A\s*{re.escape(gold[1][0][1])}\s*\(\s*[xt]\s*\)\s*=", f"{gold[1][0][1]} =", stated)
     for pattern, spelling in _SPELLINGS:
         stated = pattern.sub(spelling, stated)
-    base, rest = (_SPACES.sub(" ", without_text_commands(each)).strip(" `") for each in (undelimited(text), stated))
+    base, rest = (_SPACES.sub(" ", without_text_commands(one)).strip(" `") for one in (strip_delimiters(text), stated))
     if _DENIED.search(rest):
         return None
     if _is_function(gold):
         rest = _EVERYWHERE.sub("", rest.replace("\\equiv", "="))
-    rest = _BESIDE.sub("", rest, count=1)
+    rest = _REMARK.sub("", rest, count=1)
     if is_final(gold):
         rest = _value_in(rest)
     return rest if rest and rest != base else None
 
 
 def _value_in(text: str) -> str:
-    """A number without the words beside it that only describe it."""
-    found = _OPERATOR.sub(r"\1", text)
-    match = next(filter(None, (pattern.fullmatch(found) for pattern in _VALUES)), None)
+    """A number without the words that only describe it."""
+    sentence = _OPERATOR.sub(r"\1", text)
+    match = next(filter(None, (pattern.fullmatch(sentence) for pattern in _VALUES)), None)
     if match is None:
         return text
     parts = match.groupdict(default="")
     subject = (parts.get("who") or parts.get("whom") or parts.get("whose") or "").lower()
     counted = parts.get("counted", "")
     words = set(counted.split())
-    if subject in _NOBODY or not is_label(subject) or words & QUANTITY or any(map(is_numeral, words)):
+    if subject in _PRONOUNS or not is_label(subject) or words & QUANTITY or any(map(is_numeral, words)):
         return text
     return f"{match['value']} {counted}".strip()
 
 
 def _is_function(gold: Node) -> bool:
-    """True if a gold is a function, or several, so that its equation holds for all numbers without saying so."""
+    """True if a gold is one or several functions, whose equations implicitly apply to all numbers."""
     items = gold[1:] if gold[0] == "list" else (gold,)
     return all(item[0] == "rel" and item[2] == "=" and item[1][0][0] == "f" for item in items)
 
@@ -104,20 +104,20 @@ _JOIN = r"(?:or|or equivalently|equivalently|i\.e\.,?|that is,?|which is|which e
 _ABOUT = r"(?P<about>approximately|approx\.?|about|roughly|nearly|\\approx|≈)"
 _BRACKETED = re.compile(rf"(?P<first>[^<>,;]*[^<>,;\s])\s*\((?:{_JOIN} )?\s*(?:{_ABOUT}\s*)?(?P<second>[^()=<>,;]+)\)")
 _JOINED = re.compile(rf"(?P<first>[^<>,;]*[^<>,;\s]),? {_JOIN} (?:{_ABOUT}\s*)?(?P<second>[^=<>,;]+)")
-_GOES_ON = re.compile(r"(?P<first>[^<>,;]+?)\s*(?:=|\\approx|≈)\s*(?P<second>-?\d*\.\d+)\s*(?:\.{3,}|…|\\[lc]?dots)")
+_DOTTED = re.compile(r"(?P<first>[^<>,;]+?)\s*(?:=|\\approx|≈)\s*(?P<second>-?\d*\.\d+)\s*(?:\.{3,}|…|\\[lc]?dots)")
 _SIDE = re.compile(r"\\(?:lim|i{1,3}nt|oint|sum|prod)(?![a-zA-Z])")
 _MAY_BE = re.compile(r"\(|or[ }]|\bi\.e|that is|which|\.{3}|…|dots|^\s*\\[dlimtosupr]")
 
 
-def restated(text: str, gold: Node) -> str | None:
-    """The text as a chain, or its value alone; None where it is no such answer, or the gold is no single value."""
+def as_chain(text: str, gold: Node) -> str | None:
+    """An answer in two forms as a chain, or its value alone; None for any other text or a gold of several values."""
     if len(text) > MAX_RESTATED or _MAY_BE.search(text) is None or gold[0] in STRUCTURES | {"pm"}:
         return None
     text = _SPACES.sub(" ", without_text_commands(text)).strip()
     if _SIDE.match(text) and gold[0] != "rel":
         left, value = _sides(text)
         return value if left and value else None
-    if (match := _GOES_ON.fullmatch(text)) is not None:
+    if (match := _DOTTED.fullmatch(text)) is not None:
         return f"{match['first']} \\approx {match['second']}"
     match = _BRACKETED.fullmatch(text) or _JOINED.fullmatch(text)
     if match is None:
@@ -127,10 +127,10 @@ def restated(text: str, gold: Node) -> str | None:
 
 
 def _sides(text: str) -> tuple[str, str]:
-    """The two sides of the only equals sign outside of brackets; empty where there is not exactly one."""
-    level, found = 0, []
+    """The two sides of the only equals sign outside of brackets; empty if there is not exactly one."""
+    level, places = 0, []
     for index, char in enumerate(text):
         level += (char in "{([") - (char in "})]")
         if char == "=" and not level:
-            found.append(index)
-    return (text[: found[0]].strip(), text[found[0] + 1 :].strip()) if len(found) == 1 else ("", "")
+            places.append(index)
+    return (text[: places[0]].strip(), text[places[0] + 1 :].strip()) if len(places) == 1 else ("", "")

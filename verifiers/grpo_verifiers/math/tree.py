@@ -7,7 +7,7 @@ r"""The syntax tree of an answer: nested tuples, so that equal trees compare equ
 ``("+", a, b, ...)``     sum; ``("*", ...)`` product; ``("/", a, b)``; ``("^", a, b)``; ``("-", a)``
 ``("pm", a, b)``         a plus or minus b; a is None for a sign
 ``("root", a, n)``       n-th root; ``("abs", a)``; ``("!", a)``; ``("binom", n, k)``
-``("mixed", whole, f)``  mixed number: ``3\frac{1}{2}``
+``("mixed", n, f)``     mixed number: ``3\frac{1}{2}``
 ``("%", a)``             percentage; ``("deg", a)`` degrees; ``("base", digits, base)``
 ``("f", name, args)``    function call; ``("log", base, a)``
 ``("unit", a, unit)``    quantity; ``("text", words)``; ``("ratio", a, b, ...)``
@@ -44,7 +44,7 @@ def number(value: int | Fraction) -> Node:
 
 
 def fraction(value: Fraction) -> Node:
-    """A rational number as the grammar reads it: an integer or a quotient of integers, perhaps with a sign."""
+    """The node of a rational number: an integer or a quotient of integers, perhaps with a sign."""
     size = abs(value)
     node = number(size) if size.denominator == 1 else ("/", number(size.numerator), number(size.denominator))
     return ("-", node) if value < 0 else node
@@ -52,24 +52,24 @@ def fraction(value: Fraction) -> Node:
 
 def children(node: Node) -> list[Node]:
     """The nodes right below a node."""
-    found: list[Node] = []
+    nodes: list[Node] = []
     if node[0] in _LEAVES:
-        return found
+        return nodes
     for part in node[1:]:
         if isinstance(part, tuple) and part:
             if isinstance(part[0], tuple):
-                found += part
+                nodes += part
             else:
-                found.append(part)
-    return found
+                nodes.append(part)
+    return nodes
 
 
-def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The node with everything right below it changed."""
-    return tuple(_changed(part, change) for part in node)
+def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node with each child replaced by ``change(child)``."""
+    return tuple(_map_part(part, change) for part in node)
 
 
-def _changed(part: Any, change: Callable[[Node], Node]) -> Any:
+def _map_part(part: Any, change: Callable[[Node], Node]) -> Any:
     if not isinstance(part, tuple) or not part:
         return part
     return change(part) if isinstance(part[0], str) else tuple(change(each) for each in part)
@@ -79,7 +79,7 @@ def substitute(node: Node, old: Node, new: Node) -> Node:
     """The node with one expression in place of another."""
 
     def change(part: Node) -> Node:
-        return new if part == old else rebuilt(part, change)
+        return new if part == old else map_children(part, change)
 
     return change(node)
 
@@ -95,9 +95,9 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 class Survey(NamedTuple):
-    """What one walk finds: the kinds of all nodes, the names of all variables (constants included), the weight.
+    """The kinds of all nodes, the names of all variables (constants included) and the weight of a tree.
 
-    The weight, all sizes of subtrees added up, is the work of looking at a tree again from every one of its nodes.
+    The weight is the sum of the sizes of all subtrees: the work of a walk from every node.
     """
 
     kinds: set[str]
@@ -133,7 +133,7 @@ def weight(node: Node) -> int:
 
 
 def is_deeper(node: Node, limit: int) -> bool:
-    """True if a tree has more levels than that."""
+    """True if a tree has more than ``limit`` levels."""
     waiting = [(node, 1)]
     while waiting:
         top, level = waiting.pop()

@@ -1,1 +1,1 @@
-"""Checks on the nodes of a Ray cluster: `isolation: ray`, found by name and imported by nothing else."""
+"""Checks on the nodes of a Ray cluster, for `isolation: ray`; imported by name only."""

@@ -1,10 +1,10 @@
 """The process that speaks Ray for one training process: ``python -m grpo_verifiers.ray.bridge``.
 
-A process of its own, for three reasons. Ray unpickles what actors return, and the trainer unpickles nothing of the
-kind: it reads JSON from here. Ray ends a process that loses its cluster, and that must not be the trainer. And Ray's
-threads and signal handlers stay out of it. This is the only file that imports ray.
+A separate process, for three reasons. Ray unpickles the results of actors, which the trainer must not do: it reads
+JSON from here. Ray ends a process that loses its cluster, and that must not be the trainer. And Ray's threads and
+signal handlers stay out of the trainer. This is the only file that imports ray.
 
-It spreads actors over the nodes, keeps each supplied with calls, and runs the calls of a lost one again elsewhere.
+It spreads actors over the nodes, supplies them with calls, and moves the calls of a lost actor to another.
 """
 
 import collections
@@ -29,15 +29,15 @@ from grpo_verifiers.ray.station import JUDGES, Station, code_digest, pack_outcom
 from grpo_verifiers.sandbox import confine
 
 BEAT_SECONDS = 1.0
-"""How often the trainer is told that this process is well."""
+"""Seconds between heartbeats to the trainer."""
 RECOUNT_SECONDS = 15.0
-"""How often the size of the cluster is looked at."""
+"""Seconds between looks at the size of the cluster."""
 PER_WORKER = 2
 """Calls that an actor holds for each of its workers: the next is there when one has ended."""
 MOST_WORKERS = 8
-"""Workers of one actor, unless set: small actors spread better, large ones share what a process costs."""
+"""Workers of one actor, unless set: small actors spread better, large ones share the cost of a process."""
 MOST_DEATHS, MOST_MOVES = 2, 4
-"""Actors whose process a call may lose, and nodes, before it is blamed for that."""
+"""Lost actor processes, and lost nodes, from which a call itself is blamed."""
 MOST_STARTS = 3
 """Starts in a row that may fail while no actor lives."""
 SPARE = 900.0
@@ -66,7 +66,7 @@ class _Actor:
 
 
 class ClusterError(Exception):
-    """There is no cluster, or it gives no actor."""
+    """There is no cluster, or it runs no actor."""
 
 
 class Bridge:
@@ -81,12 +81,12 @@ class Bridge:
         self._actors: list[_Actor] = []
         self._queue: collections.deque[_Call] = collections.deque()
         self._specs: dict[str, Any] = {}
-        self._cpus, self._wanted = 1.0, 1
+        self._cpus, self._target = 1.0, 1
         self._recounted = -RECOUNT_SECONDS
         self._failures, self._retry_at = 0, 0.0
         self._last_failure = ""
         self._alive_at = time.monotonic()
-        self._noted = False
+        self._warned = False
 
     @property
     def workers(self) -> int:
@@ -94,10 +94,10 @@ class Bridge:
         return max(1, int(self._cpus))
 
     def run(self) -> None:
-        """Serve until the trainer goes away.
+        """Serve until the connection is closed.
 
         Raises:
-            ClusterError: no actor runs any more, and none can be had.
+            ClusterError: no actor runs, and none can be started.
         """
         threading.Thread(target=self._read, name="trainer", daemon=True).start()
         self._say({"ready": {"nodes": sum(bool(node["Alive"]) for node in self._ray.nodes())}})
@@ -148,7 +148,7 @@ class Bridge:
         for actor in list(self._actors):
             if any(now >= call.deadline for call in actor.calls.values()):
                 self._lose(actor, "it did not answer in time", blame=True)
-        while len(self._actors) < self._wanted and now >= self._retry_at:
+        while len(self._actors) < self._target and now >= self._retry_at:
             self._start()
         if any(actor.ready for actor in self._actors) or not (self._queue or self._specs):
             self._alive_at = now
@@ -156,14 +156,14 @@ class Bridge:
             raise ClusterError(self._shortage())
 
     def _recount(self) -> None:
-        """How many actors of how many CPUs are this process's share of the cluster."""
+        """Compute the number and the CPUs of this process's actors: its share of the cluster."""
         resource, ranks = self._settings["resource"], max(1, self._settings["ranks"])
         offers = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         sizes = [each.get("CPU", 0.0) for each in offers if not resource or each.get(resource, 0)]
         sizes = [size for size in sizes if size > 0] or [1.0] * ranks  # none yet: ask for some
-        if not self._actors:  # actors of one size: it stays
+        if not self._actors:  # all actors have one size, chosen at the start
             self._cpus = float(self._settings["cpus"] or actor_size(sizes, ranks))
-        self._wanted = self._settings["actors"] or max(1, room(sizes, self._cpus) // ranks)
+        self._target = self._settings["actors"] or max(1, room(sizes, self._cpus) // ranks)
 
     @functools.cached_property
     def _station(self) -> Any:
@@ -182,7 +182,7 @@ class Bridge:
         self._ask(actor, "greeted", actor.handle.hello.remote())
 
     def _ask(self, actor: _Actor, event: str, reference: Any, *about: Any) -> None:
-        """Have an event made of a reply, once it is there."""
+        """Turn a reply into an event on arrival."""
 
         def put(reply: concurrent.futures.Future[Any]) -> None:
             error = reply.exception()
@@ -223,7 +223,7 @@ class Bridge:
             self._ask(actor, "ran", reply, call)
 
     def _free(self, call: _Call) -> _Actor | None:
-        """The actor with the fewest calls, where it takes one more; one without any for a call that has lost one."""
+        """The free actor with the fewest calls; one without calls for a call that has lost an actor."""
         most = 1 if call.deaths else PER_WORKER * self.workers
         able = [
             actor
@@ -238,21 +238,21 @@ class Bridge:
         if error is None:
             try:
                 outcome = unpack_outcome(read_fields(reply), call.rows)
-            except WireError as wrong:  # here, or the trainer would end this process for it, and all actors with it
+            except WireError as wrong:  # checked here: the trainer would end this process with all its actors
                 self._lose(actor, f"it {wrong}", blame=True)
                 return
             del actor.calls[call.number]
             self._answer(call, outcome)
         elif isinstance(error, self._ray.exceptions.RayTaskError):
             del actor.calls[call.number]
-            self._answer(call, Outcome("broken", message=f"an actor could not be asked: {_story(error)}"))
+            self._answer(call, Outcome("broken", message=f"the call of an actor failed: {_story(error)}"))
         else:
-            # Ray knows of a node that ends, or cannot reach it; what is left is the actor's own process.
+            # Ray reports an ended or unreachable node; any other death is the actor's own process.
             died = isinstance(error, self._ray.exceptions.ActorDiedError) and "node has died" not in str(error)
             self._lose(actor, _story(error), blame=died)
 
     def _lose(self, actor: _Actor, why: str, *, blame: bool = False) -> None:
-        """Go on without an actor: its calls run again elsewhere, a new one starts after a pause."""
+        """Remove an actor: its calls move to other actors, a new one starts after a pause."""
         self._actors.remove(actor)
         with contextlib.suppress(Exception):
             self._ray.kill(actor.handle)
@@ -270,14 +270,14 @@ class Bridge:
             self._say({"note": f"an actor on node {actor.node!r} was lost, {len(actor.calls)} calls with it: {why}"})
         elif self._failures >= MOST_STARTS and not any(each.ready for each in self._actors):
             raise ClusterError(f"no actor could be started: {why}")
-        elif not self._noted:
-            self._noted = True
+        elif not self._warned:
+            self._warned = True
             self._say({"note": f"an actor could not be started, and is tried again: {why}"})
 
     def _shortage(self) -> str:
-        """Why no actor has run for so long."""
-        told = f"no actor has run for {self._settings['patience']:g} s"
-        asked = f"{self._cpus:g} CPUs" + (
+        """The reason why no actor has run for so long."""
+        reason = f"no actor has run for {self._settings['patience']:g} s"
+        size = f"{self._cpus:g} CPUs" + (
             f" and the resource {self._settings['resource']!r}" * bool(self._settings["resource"])
         )
         with contextlib.suppress(Exception):
@@ -286,24 +286,24 @@ class Bridge:
                 ask.submit(look).result(5).get("CPU", 0)
                 for look in (self._ray.cluster_resources, self._ray.available_resources)
             )
-            told += f" (each asks for {asked} of one node; the cluster has {there:g} CPUs, {free:g} of them free)"
-        return told + (f": {self._last_failure}" if self._last_failure else ".")
+            reason += f" (each asks for {size} of one node; the cluster has {there:g} CPUs, {free:g} of them free)"
+        return reason + (f": {self._last_failure}" if self._last_failure else ".")
 
 
 def room(sizes: Sequence[float], cpus: float) -> int:
-    """Actors of so many CPUs that nodes of these sizes hold: none is on two nodes."""
+    """The number of actors of ``cpus`` CPUs that fit on nodes of these sizes, each on one node."""
     return sum(int(size / cpus + 1e-6) for size in sizes)
 
 
 def actor_size(sizes: Sequence[float], ranks: int) -> float:
     """The CPUs of an actor: as many as each node has, while there is room for an actor of each rank."""
-    whole = range(int(min([MOST_WORKERS, *sizes])), 0, -1)
+    integers = range(int(min([MOST_WORKERS, *sizes])), 0, -1)
     parts = (int(100 / each) / 100 for each in range(2, 101))
-    return next((float(each) for each in itertools.chain(whole, parts) if room(sizes, each) >= ranks), 0.01)
+    return next((float(each) for each in itertools.chain(integers, parts) if room(sizes, each) >= ranks), 0.01)
 
 
 def _story(error: BaseException | None) -> str:
-    """The lines of Ray's error that say something, in one."""
+    """The non-empty lines of Ray's error as one line."""
     lines = [line.strip() for line in str(error).splitlines()]
     return f"{type(error).__name__}: {' '.join(filter(None, lines))}"[-1500:]
 
@@ -324,8 +324,8 @@ def _connected(settings: Mapping[str, Any]) -> Any:
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except Exception as error:
-        told = f"{type(error).__name__}: {error}; RAY_ADDRESS is {os.environ.get('RAY_ADDRESS')!r}"
-        raise ClusterError(f"no Ray cluster answers ({told})") from error
+        problem = f"{type(error).__name__}: {error}; RAY_ADDRESS is {os.environ.get('RAY_ADDRESS')!r}"
+        raise ClusterError(f"no Ray cluster answers ({problem})") from error
     return ray
 
 

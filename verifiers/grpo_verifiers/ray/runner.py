@@ -1,7 +1,7 @@
-"""Calls that run on the nodes of a Ray cluster, as the trainer sees them.
+"""The trainer's side of calls that run on the nodes of a Ray cluster.
 
 The trainer starts one child (`bridge.py`) that speaks Ray, sends it calls, and reads JSON. Every call gets an
-outcome, in order: a child that dies is started again, and a cluster that stays away fails what waits.
+outcome, in order: a dead child is started again, and an absent cluster fails all open calls.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.batch import Item
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.process import Child, WorkerGone, WorkerKind, python_path
+from grpo_verifiers.exec.process import Child, WorkerKind, WorkerLost, python_path
 from grpo_verifiers.exec.runner import Runner
 from grpo_verifiers.exec.scheduler import Scheduler
 from grpo_verifiers.exec.spec import CheckSpec
@@ -61,19 +61,19 @@ class RaySettings:
 def ray_settings() -> RaySettings:
     """The settings in the environment."""
     patience = os.environ.get(PATIENCE_VARIABLE, str(DEFAULT_PATIENCE))
-    actors, cpus, resource = _whole(ACTORS_VARIABLE), _whole(CPUS_VARIABLE), os.environ.get(RESOURCE_VARIABLE, "")
+    actors, cpus, resource = _count(ACTORS_VARIABLE), _count(CPUS_VARIABLE), os.environ.get(RESOURCE_VARIABLE, "")
     with contextlib.suppress(ValueError):
         if 1 <= float(patience) <= 86_400:
             return RaySettings(actors, cpus, resource, float(patience))
     raise KeywordError(f"{PATIENCE_VARIABLE} is {patience!r}, expected seconds from 1 to 86400.")
 
 
-def _whole(name: str) -> int | None:
+def _count(name: str) -> int | None:
     wish = os.environ.get(name)
     if wish is None:
         return None
     if not wish.isdecimal() or not 1 <= int(wish) <= 100_000:
-        raise KeywordError(f"{name} is {wish!r}, expected a whole number of at least 1.")
+        raise KeywordError(f"{name} is {wish!r}, expected an integer of at least 1.")
     return int(wish)
 
 
@@ -82,23 +82,23 @@ class _Link(Child):
 
     def __init__(self, settings: RaySettings) -> None:
         self.ready = False
-        self.heard = time.monotonic()
+        self.last_reply_at = time.monotonic()
         self.specs: set[str] = set()
         # Ray puts its working folder on the search path of every actor.
         super().__init__("grpo_verifiers.ray.bridge", {**os.environ, "PYTHONPATH": python_path()}, cwd="/")
         ranks = os.environ.get("WORLD_SIZE", "1")
-        told = {**vars(settings), "ranks": int(ranks) if ranks.isdecimal() else 1}
-        self.queue(("boot", 0, "", told))
+        boot = {**vars(settings), "ranks": int(ranks) if ranks.isdecimal() else 1}
+        self.queue(("boot", 0, "", boot))
 
     def end(self, grace: float = 0.0) -> str:
-        """End it; what it has printed last."""
+        """End it and return its last output."""
         self.sock.close()
         end_process(self.process, grace)
         with self._log:
             return readable(self.printed(), 2000)
 
     def forget(self) -> None:
-        """In a forked child: let go of it without touching it."""
+        """In a forked child: release it without any message."""
         self.sock.close()
         self._log.close()
         disown(self.process)
@@ -114,7 +114,7 @@ class RayRunner(Runner):
 
     @staticmethod
     def problem() -> str:
-        """What is wrong where `isolation` is ``"ray"``; empty: nothing that shows before the cluster is asked."""
+        """A problem of ``isolation: ray`` that is visible without a connection; empty if there is none."""
         if not installed("ray"):
             return "isolation is 'ray', which needs the package ray: pip install 'ray>=2.40'."
         if (os.environ.get("RAY_ADDRESS") or "").startswith("ray://"):
@@ -128,7 +128,7 @@ class RayRunner(Runner):
             return str(error)
         return ""
 
-    def _made(self) -> Scheduler:
+    def _new_scheduler(self) -> Scheduler:
         return _Cluster(self.settings)
 
 
@@ -152,7 +152,7 @@ class _Cluster(Scheduler):
         return [link.process.pid] if link is not None else []
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's connection."""
+        """In a forked child: close the parent's connection."""
         if self._link is not None:
             self._link.forget()
 
@@ -195,28 +195,28 @@ class _Cluster(Scheduler):
             return
         try:
             sent = self._link.flush()
-        except WorkerGone:
+        except WorkerLost:
             self._lose_link("the process that speaks Ray ended")
             return
-        wanted = selectors.EVENT_READ | (0 if sent else selectors.EVENT_WRITE)
-        self._selector.modify(self._link.sock, wanted, self._link)
+        events = selectors.EVENT_READ | (0 if sent else selectors.EVENT_WRITE)
+        self._selector.modify(self._link.sock, events, self._link)
 
     def _pause(self) -> float | None:
         return 0.5 if self._link or self._needed else None
 
     def _expire(self) -> None:
-        """Lose a child that says nothing any more: it stands still inside Ray."""
+        """Replace a silent child: it hangs inside Ray."""
         link, patience = self._link, self.settings.patience
         if link is not None and not link.ready:
             patience = max(patience, BOOT_SECONDS)
-        if link is not None and time.monotonic() - link.heard > patience:
-            self._lose_link(f"nothing was heard of the process that speaks Ray for {patience:g} s")
+        if link is not None and time.monotonic() - link.last_reply_at > patience:
+            self._lose_link(f"the process that speaks Ray was silent for {patience:g} s")
 
     def _event(self, key: selectors.SelectorKey, events: int) -> None:
         link: _Link | None = key.data
         if link is None or not events & selectors.EVENT_READ:
             return
-        link.heard = time.monotonic()
+        link.last_reply_at = time.monotonic()
         try:
             data = link.sock.recv(1 << 18)
             replies = link.replies.feed(data)
@@ -252,7 +252,7 @@ class _Cluster(Scheduler):
             self._lose_link(redact_text(str(reply["gone"])), final=link.ready or not self._was_ready)
 
     def _lose_link(self, why: str, *, final: bool = False) -> None:
-        """Start the child anew after a pause, or, where the cluster stays away, fail all that waits."""
+        """Restart the child after a pause, or fail all open calls if the cluster stays away."""
         now = time.monotonic()
         printed = self._drop_link()
         if not self._losses:
@@ -261,10 +261,10 @@ class _Cluster(Scheduler):
         self._retry_at = now + min(10.0, 0.5 * 2 ** min(self._losses, 5))
         if final or not self._open or now - self._lost_at >= self.settings.patience:
             self._needed, self._losses = False, 0
-            told = _advice(why) + (f" It printed: {printed}" if printed and not final else "")
+            reason = _advice(why) + (f" It printed: {printed}" if printed and not final else "")
             if not self._open:
-                _log.warning("verifiers on Ray: %s", readable(told, 3000))
-            self._fail_all(told)
+                _log.warning("verifiers on Ray: %s", readable(reason, 3000))
+            self._fail_all(reason)
         else:
             _log.warning("verifiers on Ray: the cluster was lost, trying again: %s", readable(why, 500))
 

@@ -1,7 +1,7 @@
 """A Ray actor on a node: a runner with its worker processes there, and boxes; and its replies. It needs no Ray itself.
 
-It stands where the trainer stands on one machine: it hands calls to workers without looking into them, and reads
-nothing but their JSON. It returns bytes and raises nothing, so that no pickled object goes back.
+It does the trainer's part on its machine: it passes calls to workers unread, and reads only their JSON. It returns
+bytes and raises nothing, so that no pickled object is returned.
 """
 
 import contextlib
@@ -27,29 +27,29 @@ from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Kind
 
 JUDGES = ("mpmath", "jsonschema")
-"""Packages whose versions change verdicts."""
+"""Packages with an influence on verdicts."""
 MOST_SPECS = 64
 """Checks that a station remembers."""
 
 
 @functools.cache
 def code_digest() -> str:
-    """A digest of this package's files and of what it judges with: the same for stations and trainer."""
+    """A digest of this package's files and of the judging packages; it must be equal on stations and trainer."""
     package = Path(__file__).resolve().parents[1]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
-        found.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
     for name in JUDGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.update(f"{name} {importlib.metadata.version(name)}\0".encode())
-    return found.hexdigest()[:16]
+            digest.update(f"{name} {importlib.metadata.version(name)}\0".encode())
+    return digest.hexdigest()[:16]
 
 
 class Station:
     """Runs calls on its node, several at a time."""
 
     def __init__(self, workers: int) -> None:
-        """Start nothing yet; so many worker processes, and programs in boxes, at a time."""
+        """Start nothing yet; ``workers`` limits the worker processes, and the programs in boxes."""
         os.environ[WORKERS_VARIABLE] = str(workers)  # the pool of boxes reads it
         self._runner = Runner(workers)
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Station:
         self._places: dict[str, Any] = {}
 
     def hello(self) -> bytes:
-        """Its node and its code."""
+        """Its node and the digest of its code."""
         about = {
             "node": platform.node(),
             "digest": code_digest(),
@@ -69,9 +69,9 @@ class Station:
     def warm(self, key: str, spec: bytes) -> bytes:
         """Have its workers load a check."""
         try:
-            if not (known := self._spec(key, spec)).boxes:
-                self._runner.warm(known)
-        except Exception:  # noqa: BLE001 - the first call says what is wrong
+            if not (check := self._spec(key, spec)).boxes:
+                self._runner.warm(check)
+        except Exception:  # noqa: BLE001 - the first call reports the error
             return b"{}"
         return b"{}"
 
@@ -81,9 +81,9 @@ class Station:
             (outcome,) = self._outcomes(self._spec(key, spec), key, payload, timeout, rows)
             return pack_outcome(outcome)
         except BaseException as error:  # noqa: BLE001 - nothing pickled may go back
-            told = error_fields(error)
-            message = f"the actor on {platform.node()} cannot run it: {told['type']}: {told['message']}"
-            return pack_outcome(Outcome("broken", message=message, trace=told["trace"]))
+            fields = error_fields(error)
+            message = f"the actor on {platform.node()} cannot run it: {fields['type']}: {fields['message']}"
+            return pack_outcome(Outcome("broken", message=message, trace=fields["trace"]))
 
     def _spec(self, key: str, spec: bytes) -> CheckSpec:
         with self._lock:
@@ -100,7 +100,7 @@ class Station:
             return self._runner.submit(spec, [payload], timeout, [rows]).wait()
         from grpo_verifiers.exec.aio import AsyncBatch, Gate
 
-        if key not in self._places:  # its code is ours, and waits for referees: programs run in boxes below these
+        if key not in self._places:  # trusted code that waits for referees: programs run in boxes below these
             self._places[key] = (spec.load(), Gate(spec.boxes))
         fn, gate = self._places[key]
         call = pickle.loads(payload)  # noqa: S301 - from the trainer
@@ -127,19 +127,19 @@ def read_fields(body: Any) -> dict[str, Any]:
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        raise WireError("sent what is no reply")
+        raise WireError("sent an invalid reply")
     return fields
 
 
 def unpack_outcome(reply: Mapping[str, Any], rows: int | None) -> Outcome:
-    """The outcome of a call that owes so many rows, checked as a stranger's data."""
+    """The outcome of a call with ``rows`` results, validated as untrusted data."""
     seconds, kind = duration_of(reply), reply.get("k")
     if kind is None:
         return Outcome("value", from_rows(reply.get("v"), rows or 1), seconds=seconds)
-    known: Kind | None = next((each for each in get_args(Kind) if each == kind), None)
-    if known is None:
+    valid: Kind | None = next((each for each in get_args(Kind) if each == kind), None)
+    if valid is None:
         raise WireError(f"sent an outcome of the kind {str(kind)[:40]!r}")
     # Secrets of the trainer are hidden here: no other machine knows them.
     message = redact_text(str(reply.get("w", ""))[: 2 * MAX_DETAIL])
     trace = readable(redact_text(str(reply.get("t", ""))[-MAX_TRACE:]), MAX_TRACE)
-    return Outcome(known, message=message[:MAX_DETAIL], trace=trace, seconds=seconds)
+    return Outcome(valid, message=message[:MAX_DETAIL], trace=trace, seconds=seconds)

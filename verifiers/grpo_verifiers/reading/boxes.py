@@ -16,11 +16,11 @@ def has(text: str, mark: str) -> bool:
 
 def places(text: str, mark: str) -> list[int]:
     """Offsets of a mark in a text, the last one first; marks do not overlap."""
-    found: list[int] = []
+    offsets: list[int] = []
     at = len(text)
     while (at := text.rfind(mark, 0, at)) >= 0:
-        found.append(at)
-    return found
+        offsets.append(at)
+    return offsets
 
 
 MAX_BOXES = 1000
@@ -29,7 +29,7 @@ _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _BARE = re.compile(r"[-+]?[\d.,/]+")
 _HIDDEN = re.compile(r"\\[hv]?phantom\s*\{\s*\Z")
-# How people speak about the box rather than fill it.
+# Contents that mention the box instead of filling it.
 _PLACEHOLDERS = frozenset({"", "answer", "your answer", "final answer", "the answer"})
 _NOTHING = re.compile(
     r"\\[hv]?phantom\s*\{[^{}]*\}|\\(?:hspace\*?|underline|text|mbox)\s*\{[^{}\w]*\}|\\(?:q?quad|enspace|square|Box|[lc]?dots)"
@@ -38,8 +38,8 @@ _NOTHING = re.compile(
 """Blanks and signs for something unknown."""
 
 
-class Box(NamedTuple):
-    """One box, or one tagged section: its content, and where it begins and ends in the text."""
+class AnswerBox(NamedTuple):
+    """One box or tagged section: its content and its start and end offsets."""
 
     content: str
     start: int
@@ -49,7 +49,7 @@ class Box(NamedTuple):
 class Boxes(NamedTuple):
     """All boxes of a text, the first thousand at most; ``open``: the last one is not closed."""
 
-    found: list[Box]
+    items: list[AnswerBox]
     open: bool
 
 
@@ -75,35 +75,35 @@ def has_box(text: str) -> bool:
 
 
 def boxes(text: str) -> Boxes:
-    """Every outermost box that a reader sees, placeholders left out."""
-    found: list[Box] = []
+    """Every outermost visible box, placeholders left out."""
+    items: list[AnswerBox] = []
     at = 0
     starts = sorted(places(text, "\\boxed") + places(text, "\\fbox"))
     spend(len(starts) >> 2)
     for start in starts:
         if start < at or (match := _OPEN.match(text, start)) is None:
             continue
-        if len(found) >= MAX_BOXES:
+        if len(items) >= MAX_BOXES:
             break
         spend(4)
         at = match.end()
         if text[at : at + 1] != "{":
             bare = _BARE.match(text, at)
             if bare:
-                found.append(Box(bare.group().rstrip(".,"), match.start(), bare.end()))
+                items.append(AnswerBox(bare.group().rstrip(".,"), match.start(), bare.end()))
                 at = bare.end()
             continue
         end = closing(text, at + 1)
         if end < 0:
             end = _escaped_end(text, at + 1)
         if end < 0:
-            return Boxes(found, open=True)
+            return Boxes(items, open=True)
         content = text[at + 1 : end].strip()
         at = end + 1 + (text[end] == "\\")
         if _plain(content) in _PLACEHOLDERS or _invisible(text, match.start()):
             continue
-        found.append(Box(content, match.start(), at))
-    return Boxes(found, open=False)
+        items.append(AnswerBox(content, match.start(), at))
+    return Boxes(items, open=False)
 
 
 def _escaped_end(text: str, start: int) -> int:
@@ -119,32 +119,32 @@ def _plain(content: str) -> str:
 
 
 def _invisible(text: str, start: int) -> bool:
-    """True if a box stands in a phantom or behind a LaTeX comment sign that begins its line."""
+    """True if a box is in a phantom, or in a line that begins with a LaTeX comment sign."""
     if _HIDDEN.search(text[max(0, start - 20) : start]):
         return True
     line = text.rfind("\n", max(0, start - 400), start) + 1
     return text[line:start].lstrip()[:1] == "%"
 
 
-def stated_boxes(text: str, *, last_only: bool = False) -> tuple[list[Box], str]:
-    """The boxes of a text with boxes that are all of another's content taken off; or why none of them counts.
+def stated_boxes(text: str, *, last_only: bool = False) -> tuple[list[AnswerBox], str]:
+    """The boxes of a text, a box directly inside a box counted once; or the reason why none of them counts.
 
-    With ``last_only`` only the last box has to be in order; others that are not are left out.
+    With ``last_only`` only the last box has to be valid; earlier invalid boxes are left out.
     """
-    found, is_open = boxes(text)
+    items, is_open = boxes(text)
     if is_open:
         return [], "the last box is not closed"
-    if len(found) >= MAX_BOXES:
+    if len(items) >= MAX_BOXES:
         return [], f"{MAX_BOXES} boxes or more"
-    contents = [unnested(box.content) for box in found]
+    contents = [unnest(box.content) for box in items]
     if None in contents and (not last_only or contents[-1] is None):
         return [], "a box inside a box"
-    pairs = zip(found, contents, strict=True)
+    pairs = zip(items, contents, strict=True)
     return [box._replace(content=content) for box, content in pairs if content is not None], ""
 
 
-def unnested(content: str) -> str | None:
-    """A box's content with a box that is all of it taken off; None where a box stands beside something else."""
+def unnest(content: str) -> str | None:
+    """A box's content without a box directly inside it; None if it has a box and more."""
     for _ in range(8):
         match = _OPEN.search(content)
         if match is None:
@@ -156,7 +156,7 @@ def unnested(content: str) -> str | None:
     return None
 
 
-def tagged(text: str, tag: str) -> list[Box]:
+def tag_sections(text: str, tag: str) -> list[AnswerBox]:
     """Every ``<tag>...</tag>`` in any case.
 
     One that is never closed reaches to the next opening tag or the end: generation often stops at the closing tag and
@@ -164,23 +164,22 @@ def tagged(text: str, tag: str) -> list[Box]:
     """
     if "<" not in text or not has(text.lower(), f"<{tag}>".lower()):
         return []
-    found: list[Box] = []
+    sections: list[AnswerBox] = []
     opened: re.Match[str] | None = None
     for match in _marks(tag).finditer(text):
         spend(2)
         if opened is not None:
-            found.append(
-                Box(text[opened.end() : match.start()], opened.start(), match.end() if match[1] else match.start())
-            )
+            end = match.end() if match[1] else match.start()
+            sections.append(AnswerBox(text[opened.end() : match.start()], opened.start(), end))
         opened = None if match[1] else match
     if opened is not None:
-        found.append(Box(text[opened.end() :], opened.start(), len(text)))
-    return found
+        sections.append(AnswerBox(text[opened.end() :], opened.start(), len(text)))
+    return sections
 
 
-def answer_tags(text: str) -> list[Box]:
-    """Every ``<answer>`` with something in it; one around a box is left out, for the box is the answer."""
-    return [tag for tag in tagged(text, "answer") if tag.content.strip() and not has_box(tag.content)]
+def answer_tags(text: str) -> list[AnswerBox]:
+    """Every ``<answer>`` with content; one around a box is left out, for the box is the answer."""
+    return [tag for tag in tag_sections(text, "answer") if tag.content.strip() and not has_box(tag.content)]
 
 
 @lru_cache(maxsize=64)

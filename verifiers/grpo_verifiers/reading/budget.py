@@ -1,8 +1,8 @@
 """A bound on the work of a check in the trainer's own process: work is counted, never timed.
 
 One unit is about a microsecond of a slow machine. The parts of a check whose cost depends on what a model wrote spend
-units before or while they work; without a budget (in a worker, which has a deadline) spending does nothing. A budget
-that is used up says nothing about the answer: the exception passes through caches, which keep no exceptions, and the
+units before or while they work; without a budget (in a worker, which has a deadline) spending does nothing. An
+exhausted budget is no verdict on the answer: the exception passes through caches, which store no exceptions, and the
 check is undecided.
 
 >>> with limited(10) as budget:
@@ -26,24 +26,24 @@ INLINE = 25_000
 
 
 class OverBudgetError(Exception):
-    """More work than the budget allows. No ValueError: nobody may take it for a property of the answer."""
+    """More work than the budget allows. No ValueError: callers must not mistake it for a property of the answer."""
 
 
 @dataclass(slots=True)
-class Budget:
+class WorkBudget:
     """Units of work; ``left`` is below 0 once they are used up."""
 
     units: int
     left: int
 
 
-_CURRENT: ContextVar[Budget | None] = ContextVar("budget", default=None)
+_CURRENT: ContextVar[WorkBudget | None] = ContextVar("budget", default=None)
 
 
 @contextmanager
-def limited(units: int = INLINE) -> Iterator[Budget]:
-    """A budget for what this thread does in the ``with`` block."""
-    budget = Budget(units, units)
+def limited(units: int = INLINE) -> Iterator[WorkBudget]:
+    """Set a budget for the work of this thread in the ``with`` block."""
+    budget = WorkBudget(units, units)
     token = _CURRENT.set(budget)
     try:
         yield budget
@@ -52,7 +52,7 @@ def limited(units: int = INLINE) -> Iterator[Budget]:
 
 
 def spend(units: int) -> None:
-    """Take units off the budget of this thread, if it has one; raise OverBudgetError where none are left."""
+    """Take units off the budget of this thread, if it has one; raise OverBudgetError if none are left."""
     budget = _CURRENT.get()
     if budget is not None:
         budget.left -= units

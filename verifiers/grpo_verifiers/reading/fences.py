@@ -1,4 +1,4 @@
-"""Fenced blocks: the last one of a wanted language is a program, or JSON.
+"""Fenced blocks: the last one of the requested language is a program, or JSON.
 
 Strings and comments are followed without parsing: half a program, or prose, has them as well.
 """
@@ -40,7 +40,7 @@ def open_string(text: str, at: int, line: int) -> int:
 
 
 def _long(text: str, at: int, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Strings in three quotes, and whether they are closed."""
+    """Spans of strings in three quotes, each with True if it is closed."""
     while (match := _TEXTS.search(text, at, end)) is not None:
         mark, at = match.group(), match.end()
         if mark == "#":
@@ -73,12 +73,12 @@ class Block(NamedTuple):
     closed: bool
 
     def source(self, text: str) -> str:
-        """Its content without the indentation of its fence."""
-        return dedented(text[self.start : self.end], self.indent)
+        """The content without the indentation of the fence."""
+        return dedent(text[self.start : self.end], self.indent)
 
 
 def blocks(text: str, names: Collection[str]) -> Iterator[Block]:
-    """All fenced blocks, in order; ``names`` are those of the wanted language, in lower case.
+    """All fenced blocks, in order; ``names`` are those of the requested language, in lower case.
 
     A fence inside a long string (in three quotes) of a block of the language closes nothing, if one after that string
     does. Where strings cannot be followed so, the first fence closes.
@@ -121,7 +121,7 @@ def blocks(text: str, names: Collection[str]) -> Iterator[Block]:
 
 
 def is_named(language: str, names: Collection[str]) -> bool:
-    """True if a block of that language is one of the wanted, or called nothing; ``python3.11`` is a ``python3``."""
+    """True if a language is empty or one of ``names``; ``python3.11`` counts as ``python3``."""
     return not language or language in names or _MINOR.sub("", language) in names
 
 
@@ -131,17 +131,17 @@ def last_block(text: str, names: Collection[str]) -> str | None:
     A block that names the language wins over later ones that name none; blocks of other languages are passed over. One
     that is never closed is a program cut off, and no block.
     """
-    found = language_blocks(text, names)
-    return found[-1].source(text) if found else None
+    candidates = language_blocks(text, names)
+    return candidates[-1].source(text) if candidates else None
 
 
 def language_blocks(text: str, names: Collection[str], *, unclosed: bool = False) -> list[Block]:
-    """The blocks that name the language, or, where none does, those that name none; ``unclosed``: one cut off, too."""
-    found = [block for block in blocks(text, names) if is_named(block.language, names) and (block.closed or unclosed)]
-    return [block for block in found if block.language] or found
+    """The blocks with one of the names, else those without a language; ``unclosed``: also one that is cut off."""
+    usable = [block for block in blocks(text, names) if is_named(block.language, names) and (block.closed or unclosed)]
+    return [block for block in usable if block.language] or usable
 
 
-def dedented(content: str, indent: str) -> str:
+def dedent(content: str, indent: str) -> str:
     """The content of a block without the indentation of its fence and with plain line ends."""
     content = content.replace("\r\n", "\n").removesuffix("\n").removeprefix("\ufeff")
     return "\n".join(line.removeprefix(indent) for line in content.split("\n")) if indent else content

@@ -29,5 +29,5 @@ def question_text(prompt: Any, between: str = "") -> str:
     """The prompt, or the last message of a chat's user."""
     if isinstance(prompt, str) or prompt is None:
         return prompt or ""
-    asked = (message for message in reversed(prompt) if isinstance(message, Mapping) and message.get("role") == "user")
-    return content_text(next(asked, {}).get("content"), between)
+    users = (message for message in reversed(prompt) if isinstance(message, Mapping) and message.get("role") == "user")
+    return content_text(next(users, {}).get("content"), between)

@@ -20,7 +20,7 @@ _BEFORE = re.compile(
     r"(?:wrong|incorrect|possible|not (?:the|an)|no|multiple|which|what|whose|whether the|if the)\s+(?:final\s+)?\Z",
     re.IGNORECASE,
 )
-# "half of the answer is 5", "the answer minus one is 5": something is done to the answer before it is said.
+# "half of the answer is 5", "the answer minus one is 5": the value is a function of the answer.
 _DONE_BEFORE = re.compile(
     r"(?:of|than|from|by|plus|minus|times|over|under|twice|thrice|half|double|triple|quarter|negative|square"
     r"|percent)\s+"
@@ -64,7 +64,7 @@ _NUMBER = re.compile(
 
 
 def phrases(text: str) -> list[tuple[str, int]]:
-    """The values that the last sentences such as "the answer is ..." state, in order, each with its offset."""
+    """The values of the last sentences such as "the answer is ...", in order, each with its offset."""
     lower = text.lower()
     if len(lower) != len(text):  # a few letters change length in lower case; offsets must not move
         lower = text
@@ -73,10 +73,10 @@ def phrases(text: str) -> list[tuple[str, int]]:
     while len(spots) < MAX_PHRASES and (at := lower.rfind("answer", 0, at)) >= 0:
         spend(20)
         spots.append(at)
-    return [stated for spot in reversed(spots) if (stated := _stated(text, spot)) is not None]
+    return [stated for spot in reversed(spots) if (stated := _statement(text, spot)) is not None]
 
 
-def _stated(text: str, spot: int) -> tuple[str, int] | None:
+def _statement(text: str, spot: int) -> tuple[str, int] | None:
     match = _AFTER.match(text, spot + len("answer"))
     if match is None:
         return None
@@ -94,7 +94,7 @@ def _stated(text: str, spot: int) -> tuple[str, int] | None:
 
 
 def _sentence_value(rest: str) -> str | None:
-    """The value at the start of a sentence; what follows it stays on if it may be a unit or a second answer."""
+    """The value at the start of a sentence, with the words after it if they may be a unit or a second answer."""
     math = _DELIMITED.match(rest.lstrip(" *"))
     if math:
         content = next(group for group in math.groups() if group is not None)
@@ -120,19 +120,19 @@ def _sentence_value(rest: str) -> str | None:
 _LIST = re.compile(r"\s*[-(\[{\\]|\s*[^\s,]+,\s*[-\d(]")
 
 
-def hashed(text: str) -> list[str]:
-    """Numbers after ``####`` that end their line, and a number with words on the last line; headings are none."""
+def hash_answers(text: str) -> list[str]:
+    """Numbers after ``####`` that end their line, and a number with words on the last line; no headings."""
     if "#" not in text or "####" not in text:
         return []
-    found = []
+    numbers = []
     for match in _HASHES.finditer(text):
         spend(1)
-        found.append(match.group(1).strip())
+        numbers.append(match.group(1).strip())
     last = _LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2].strip())
-    return found if last is None else [*found, last[1].strip()]
+    return numbers if last is None else [*numbers, last[1].strip()]
 
 
 def last_number(text: str) -> str | None:
     """The last number of a text."""
-    found = [match.group().strip() for match in _NUMBER.finditer(text[-2000:])]
-    return found[-1] if found else None
+    numbers = [match.group().strip() for match in _NUMBER.finditer(text[-2000:])]
+    return numbers[-1] if numbers else None

@@ -34,7 +34,7 @@ def answer_part(completion: str, think: str | None = "think") -> str:
     >>> answer_part("<think>41?</think>42"), answer_part("41?</THINK>42"), answer_part("<think>42")
     ('42', '42', '')
 
-    ``think`` names a thinking tag beside those of known models (``<think>``, ``<reasoning>``, ``[THINK]``, ...); None
+    ``think`` adds a thinking tag to those of common models (``<think>``, ``<reasoning>``, ``[THINK]``, ...); None
     takes the completion as it is.
     """
     if think is None:
@@ -43,13 +43,13 @@ def answer_part(completion: str, think: str | None = "think") -> str:
     return completion[slice(*spans[0])] if len(spans) == 1 else "".join(completion[slice(*span)] for span in spans)
 
 
-def blanked(completion: str, think: str | None = "think") -> str:
-    """The completion with white space in place of all but its answer part, so that offsets stay what they are."""
+def blank_thinking(completion: str, think: str | None = "think") -> str:
+    """The completion with white space in place of all but its answer part, so that offsets do not change."""
     spans = [(0, len(completion))] if think is None else answer_spans(completion, think)
     pieces, at = [], 0
     for start, end in [*spans, (len(completion), len(completion))]:
         if start > at:
-            pieces.append(" " * (start - at - 1) + "\n")  # a block may begin right behind a tag
+            pieces.append(" " * (start - at - 1) + "\n")  # a block may begin right after a tag
         pieces.append(completion[start:end])
         at = end
     return "".join(pieces)
@@ -68,7 +68,7 @@ def answer_spans(completion: str, think: str) -> list[Span]:
         spend(1)
         fences.append(match.start(1))
     start, end = _outside(completion, _tags(think), fences) if tagged else (0, len(completion))
-    return _uncommented(completion, start, end, fences) if commented else [(start, end)]
+    return _without_comments(completion, start, end, fences) if commented else [(start, end)]
 
 
 def _may_be_tagged(completion: str, think: str) -> bool:
@@ -123,9 +123,9 @@ def _is_quoted(text: str, at: int, fences: Sequence[int], strings: dict[int, lis
         begin, end = text.find("\n", fences[place - 1]) + 1, fences[place]
         spend((end - begin) >> 3)
         strings[place] = long_strings(text, begin, end)
-    found = strings[place]
-    nearest = bisect_left(found, (at, at)) - 1
-    return nearest >= 0 and at < found[nearest][1]
+    spans = strings[place]
+    nearest = bisect_left(spans, (at, at)) - 1
+    return nearest >= 0 and at < spans[nearest][1]
 
 
 def _line_before(text: str, at: int) -> str:
@@ -140,15 +140,15 @@ def _is_fenced(at: int, start: int, end: int, fences: Sequence[int]) -> bool:
     return before % 2 == after % 2 == 1
 
 
-def _uncommented(text: str, start: int, end: int, fences: Sequence[int]) -> list[Span]:
+def _without_comments(text: str, start: int, end: int, fences: Sequence[int]) -> list[Span]:
     """A span without HTML comments; in fenced blocks and in strings, ``<!--`` begins none."""
-    spans, kept, at = [], start, start
+    spans, begin, at = [], start, start
     while (at := text.find("<!--", at, end)) >= 0:
         spend(2)
         if _is_fenced(at, start, end, fences) or _line_before(text, at).count('"') % 2:
             at += 4
             continue
-        spans.append((kept, at))
+        spans.append((begin, at))
         close = text.find("-->", at + 4, end)
-        kept = at = end if close < 0 else close + 3
-    return [span for span in (*spans, (kept, end)) if span[0] < span[1]] or [(start, start)]
+        begin = at = end if close < 0 else close + 3
+    return [span for span in (*spans, (begin, end)) if span[0] < span[1]] or [(start, start)]

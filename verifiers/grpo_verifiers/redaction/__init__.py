@@ -1,4 +1,4 @@
-"""Secrets in what leaves the process: values under telling names, texts that look like keys, addresses with passwords.
+"""Remove secrets from output: values under names such as ``password``, texts that look like keys, logins in addresses.
 
 One rule for model cards, records, reports, logs, errors and the environment of workers.
 """
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from grpo_verifiers.redaction.names import Kind, secret_kind
-from grpo_verifiers.redaction.texts import HIDDEN, is_random, known, redact_text, remember
+from grpo_verifiers.redaction.texts import HIDDEN, is_random, redact_text, remember, secret_count
 
 __all__ = ["HIDDEN", "RedactedError", "get_logger", "redact", "redact_text", "remember"]
 
@@ -23,20 +23,20 @@ _NAMES, _VALUES = ("name", "key", "header", "field", "option", "k"), ("value", "
 
 
 def redact(value: Any, name: str = "") -> Any:
-    """The same value without secrets, at any depth of plain data and dataclasses; other objects stay as they are.
+    """The value without secrets, at any depth of plain data and dataclasses; other objects are unchanged.
 
     >>> redact({"api_key": "x", "url": "https://me:pw@host/v1", "max_tokens": 5})
     {'api_key': '(hidden)', 'url': 'https://(hidden)@host/v1', 'max_tokens': 5}
 
-    A value that stands under the ``name`` of a secret is one.
+    A value under the ``name`` of a secret is a secret.
     """
-    before = known()
-    found = _redacted(value, secret_kind(name), 0)
-    # What was seen under its name may stand elsewhere as well, before it.
-    return found if known() == before else _redacted(value, secret_kind(name), 0)
+    before = secret_count()
+    result = _redact(value, secret_kind(name), 0)
+    # A secret may occur without its name earlier in the data.
+    return result if secret_count() == before else _redact(value, secret_kind(name), 0)
 
 
-def _redacted(value: Any, kind: Kind, depth: int) -> Any:
+def _redact(value: Any, kind: Kind, depth: int) -> Any:
     if depth > MOST_DEEP:
         return HIDDEN
     if isinstance(value, str):
@@ -56,23 +56,23 @@ def _redacted(value: Any, kind: Kind, depth: int) -> Any:
     if isinstance(value, Mapping):
         return _mapping(value, kind, depth)
     if isinstance(value, Sequence):
-        found = _sequence(value, kind, depth)
-        return tuple(found) if isinstance(value, tuple) else found
+        items = _sequence(value, kind, depth)
+        return tuple(items) if isinstance(value, tuple) else items
     if isinstance(value, AbstractSet):
-        return [_redacted(item, kind, depth + 1) for item in value]
+        return [_redact(item, kind, depth + 1) for item in value]
     return HIDDEN if kind in {"text", "all"} else value
 
 
 def _mapping(values: Mapping[Any, Any], kind: Kind, depth: int) -> dict[Any, Any]:
     named = _named_value(values)
-    found = {}
+    result = {}
     for key, item in values.items():
-        own = _stronger(named if key in _VALUES else "", secret_kind(_spelled(key)))
-        found[redact_text(key) if isinstance(key, str) else key] = _redacted(item, _stronger(kind, own), depth + 1)
-    return found
+        own = _stronger(named if key in _VALUES else "", secret_kind(_last_key(key)))
+        result[redact_text(key) if isinstance(key, str) else key] = _redact(item, _stronger(kind, own), depth + 1)
+    return result
 
 
-def _spelled(key: Any) -> str:
+def _last_key(key: Any) -> str:
     """A key of a mapping as a name; of a path of keys, the last."""
     while isinstance(key, tuple) and key:
         key = key[-1]
@@ -80,14 +80,14 @@ def _spelled(key: Any) -> str:
 
 
 def _sequence(values: Sequence[Any], kind: Kind, depth: int) -> list[Any]:
-    """A list; a word that follows the name of a secret (an option before its value, a header's pair) is its value."""
-    found = []
+    """Redact a list; a word after the name of a secret (an option, the name of a header) is its value."""
+    result = []
     before: Kind = ""
     for at, item in enumerate(values):
         login = isinstance(item, str) and at > 0 and str(values[at - 1]) in {"-u", "--user"}
-        found.append(redact_text(f"-u {item}")[3:] if login else _redacted(item, _stronger(kind, before), depth + 1))
+        result.append(redact_text(f"-u {item}")[3:] if login else _redact(item, _stronger(kind, before), depth + 1))
         before = _kind_of_next(item, pair=len(values) == 2 and at == 0)
-    return found
+    return result
 
 
 def _kind_of_next(item: Any, *, pair: bool) -> Kind:
@@ -103,7 +103,7 @@ def _kind_of_next(item: Any, *, pair: bool) -> Kind:
 
 
 def _named_value(value: Mapping[Any, Any]) -> Kind:
-    """The kind of what stands under "value" beside a name, as headers are written."""
+    """The kind of the item "value" of a mapping with an item "name", as headers are written."""
     names = (value.get(key) for key in _NAMES)
     return max((secret_kind(name) for name in names if isinstance(name, str)), key=_STRENGTH.index, default="")
 
@@ -123,7 +123,7 @@ def _hidden_text(text: str, kind: Kind) -> str:
 
 
 class _Redacted(logging.Filter):
-    """Takes secrets out of the message of every record."""
+    """Redact the message of every record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = redact_text(record.getMessage()), ()

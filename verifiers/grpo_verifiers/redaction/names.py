@@ -1,4 +1,4 @@
-"""Names that stand for secrets: keywords, headers, options and environment variables, in any spelling."""
+"""Names of secrets: keywords, headers, options and environment variables, in any spelling."""
 
 import re
 from functools import lru_cache
@@ -13,7 +13,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-# Anywhere in the letters of a name, with whatever stands between them.
+# Anywhere in the letters of a name, without its separators.
 _ALL = re.compile(
     "password|passwd|passphrase|passcode|secret(?!ar)|credential|apikey|accesskey|privatekey|signingkey|encryptionkey|authkey"
     "|appkey|sshkey|masterkey|rootkey|sharedkey|subscriptionkey|seedphrase|mnemonic|onetimepass|recoverycode|activationcode"
@@ -41,7 +41,7 @@ _OF_DATA = _words("""
     step target task test tests text value num n per query past cross attention linear rope k
 """)
 _STORES = _words("broker amqp database db index jdbc mongo mongodb mysql postgres redis sqlalchemy")
-# Workers lose these, too: they see model text, and a variable that is missing there is kept by naming it in `env`.
+# Removed from workers, too, which see model text; a worker that needs such a variable lists it in `env`.
 _VARIABLE = re.compile(
     r"TOKEN(?!IZ)|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY|AUTH\Z|COOKIE|\A(AWS|AZURE|GOOGLE|GCP)_|_KEY\Z"
     r"|\ASSH_A",
@@ -53,7 +53,7 @@ _SHORT = {"tok": "token", "toks": "tokens", "tkn": "token"}
 
 
 def secret_kind(name: str) -> Kind:
-    """What has to be hidden under this name.
+    """The values to hide under this name.
 
     >>> [secret_kind(name) for name in ("apiKey", "hub_token", "max_tokens", "answer_key", "api_key_env")]
     ['all', 'text', '', '', '']
@@ -91,5 +91,5 @@ def _kind(name: str) -> Kind:
 
 
 def is_secret_variable(name: str) -> bool:
-    """True for an environment variable that may hold a secret, or say where one is."""
+    """True for an environment variable that may have a secret or its location."""
     return _kind(name) != "" or _VARIABLE.search(name) is not None

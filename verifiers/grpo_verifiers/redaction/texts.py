@@ -1,7 +1,6 @@
 """Texts without secrets: keys by their looks, addresses with passwords, ``name=value``, options, headers, sentences.
 
-A value that was seen under the name of a secret is remembered, so that it is hidden in later texts that show it without
-its name.
+The value of a secret's name is remembered, so that it is also hidden in later texts without the name.
 """
 
 import os
@@ -25,7 +24,7 @@ _TOKENS = re.compile(
     r"|xox[a-z]-[\w-]{6,}|xapp-[\w-]{8,}|(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{10,}|AIza[\w-]{16,}|ya29\.[\w-]{8,}|SG\.[\w-]{8,}[\w.-]*"
     r"|(?:hf_|sk-)[A-Za-z0-9]{20,}|(?:pscale_[a-z]+|secret|ntn|csk|[a-z]{2,9}_v1)[-_](?=[a-z]*[A-Z0-9])[A-Za-z0-9_-]{12,}"
     r"|ATATT[\w=-]{10,}|(?:SK|AC|dapi)[0-9a-f]{32}|\d{8,10}:[A-Za-z0-9_-]{30,}|1//[\w-]{20,}"
-    r"|(?=(?:[A-Za-z]*\d){2})(?=[a-z0-9]*[A-Z])(?=[A-Z0-9]*[a-z])[A-Za-z0-9]{30,}"  # of whatever service
+    r"|(?=(?:[A-Za-z]*\d){2})(?=[a-z0-9]*[A-Z])(?=[A-Z0-9]*[a-z])[A-Za-z0-9]{30,}"  # of any service
     r"|hv[sbr]\.[\w-]{8,}|eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?)"
 )
 _SCHEME = re.compile(
@@ -58,63 +57,63 @@ _OPTION = re.compile(r"(?<!\S)(--?[A-Za-z][\w.-]{0,99})(\s+)(?!-)('[^'\n]*'|\"[^
 
 _NO_VALUE = frozenset({"none", "null", "true", "false", "yes", "no", "~"})
 
-_known: set[str] = set()
+_secrets: set[str] = set()
 _lock = threading.Lock()
 
 
-def known() -> int:
-    """The number of secrets seen so far."""
-    return len(_known)
+def secret_count() -> int:
+    """The number of remembered secrets."""
+    return len(_secrets)
 
 
 def is_random(text: str) -> bool:
-    """True for a text that looks like nothing that people write."""
+    """True for a text that looks like random characters."""
     return _RANDOM.fullmatch(text) is not None
 
 
 def remember(text: str) -> None:
-    """Hide this text from now on wherever it is shown; short words are too common for that."""
+    """Hide this text from now on in every message; short words are too common for that."""
     if len(text) >= 8 and not (text.isalpha() and text.islower() and len(text) < 16) and text != HIDDEN:
         with _lock:
-            _known.add(text)
+            _secrets.add(text)
 
 
 def redact_text(text: str) -> str:
-    """A text without what looks like a secret, and without those that were seen elsewhere.
+    """A text without secrets: those recognised by their looks and the remembered ones.
 
     >>> redact_text("unknown keyword api_key='sk-1', eos_token='</s>'")
     "unknown keyword api_key='(hidden)', eos_token='</s>'"
     """
     if len(text) < 4:
         return text
-    for secret in sorted(_known | _of_environment(), key=len, reverse=True):
+    for secret in sorted(_secrets | _of_environment(), key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
     text = _TOKENS.sub(HIDDEN, text)
     if "@" in text or "%40" in text:
         text = _USER.sub(HIDDEN, text)
     if "@" in text or "-u" in text:
-        text = _LOGIN.sub(lambda found: f"{found[1] or found[2]}{HIDDEN}", text)
+        text = _LOGIN.sub(lambda match: f"{match[1] or match[2]}{HIDDEN}", text)
     text = _HOOK.sub(rf"\1{HIDDEN}", text)
     text = _QUERY.sub(rf"\1{HIDDEN}", text)
     text = _HEADER.sub(rf"\1\2{HIDDEN}", text)
-    text = _SCHEME.sub(lambda found: f"{found[1] or found[4]}{found[2] or found[5]}{HIDDEN}", text)
-    text = _without_assigned(text)
-    text = _SPOKEN.sub(lambda found: f"{found[1]}{found[2]}{HIDDEN}" if _STRONG.fullmatch(found[3]) else found[0], text)
+    text = _SCHEME.sub(lambda match: f"{match[1] or match[4]}{match[2] or match[5]}{HIDDEN}", text)
+    text = _hide_assigned(text)
+    text = _SPOKEN.sub(lambda match: f"{match[1]}{match[2]}{HIDDEN}" if _STRONG.fullmatch(match[3]) else match[0], text)
     return _OPTION.sub(_option, text)
 
 
-def _without_assigned(text: str) -> str:
+def _hide_assigned(text: str) -> str:
     """Hide the values of ``name=value`` and ``"name": value``."""
-    kept, at = [], 0
+    pieces, at = [], 0
     for name in _NAMED.finditer(text):
         kind = secret_kind(name[1])
         value = _VALUE.match(text, name.end()) if kind and name.start() >= at else None
         if value is not None and _is_secret_value(kind, name, value[0]):
             edge = value[0][0] if value[0][0] in "\"'" else ""
-            kept += [text[at : name.end()], edge, HIDDEN, edge if value[0][-1] == edge else ""]
+            pieces += [text[at : name.end()], edge, HIDDEN, edge if value[0][-1] == edge else ""]
             at = value.end()
-    return "".join([*kept, text[at:]])
+    return "".join([*pieces, text[at:]])
 
 
 def _is_secret_value(kind: Kind, name: re.Match[str], value: str) -> bool:
@@ -129,20 +128,20 @@ def _is_secret_value(kind: Kind, name: re.Match[str], value: str) -> bool:
 
 
 def _is_line(name: re.Match[str], value: str) -> bool:
-    """True for a line of nothing but a name and one word, as in YAML."""
+    """True for a line with only a name and one word, as in YAML."""
     first, last = name.start(), name.end() + len(value)
     before, after = name.string[:first].rpartition("\n")[2], name.string[last:].partition("\n")[0]
     return not before.strip(" -") and not after.strip() and value[0] not in "([{<"
 
 
-def _option(found: re.Match[str]) -> str:
-    kind = secret_kind(found[1])
-    hidden = kind in {"text", "all"} and not (kind == "text" and _is_plain(found[3]))
-    return f"{found[1]}{found[2]}{HIDDEN}" if hidden else found[0]
+def _option(match: re.Match[str]) -> str:
+    kind = secret_kind(match[1])
+    hidden = kind in {"text", "all"} and not (kind == "text" and _is_plain(match[3]))
+    return f"{match[1]}{match[2]}{HIDDEN}" if hidden else match[0]
 
 
 def _is_plain(value: str) -> bool:
-    """True for a number and for the words for no value, which are no secrets."""
+    """True for a number, a placeholder and a word for no value."""
     return re.fullmatch(r"[+-]?[\d.]+|<[^<>]+>", value) is not None or value.lower() in _NO_VALUE
 
 
@@ -152,7 +151,7 @@ def _of_environment() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _of_variables(_variables: Hashable) -> frozenset[str]:
-    """The secrets of the environment, worked out anew where a variable has changed: texts come by the hundred."""
+    """The secrets of the environment, cached until a variable changes."""
     return frozenset(
         value
         for name, value in os.environ.items()

@@ -59,7 +59,7 @@ class Limits:
 
     Attributes:
         wall: seconds from its start to its end.
-        cpu: whole seconds of processor time of each process; the wall bounds all of them together.
+        cpu: full seconds of processor time of each process; the wall bounds all of them together.
         memory: bytes of address space of each process, and of memory of all of them together.
         processes: processes and threads at a time.
         files: open files of each process.
@@ -92,7 +92,7 @@ class Box:
     """A started zygote; used by one thread at a time."""
 
     def __init__(self, kind: BoxKind) -> None:
-        """Start it and wait until it is ready; BoxError says why it did not start."""
+        """Start it and wait until it is ready; BoxError with the reason if it does not start."""
         if sys.platform != "linux":
             raise BoxError("programs run on Linux only")
         self.kind = kind
@@ -103,7 +103,7 @@ class Box:
         self._uid_lock, uid = _claim_uid()
         self._own = None if kind.level == "full" else OwnFolder(tempfile.gettempdir(), "grpo-box.")
         self.folder = self._own.path if self._own else ""
-        """Holds the private folders of its programs; empty where the kernel bounds those."""
+        """Holds the private folders of its programs; empty if the kernel bounds those."""
         self._process: subprocess.Popen[bytes] | None = None
         self.cgroup: cgroup.Cgroup | None = None
         self.control, theirs = socket_pair(socket.SOCK_SEQPACKET)
@@ -119,10 +119,10 @@ class Box:
     def _start(self, theirs: socket.socket, uid: int | None) -> None:
         if self.folder and uid is not None:
             os.chmod(self.folder, 0o711 | MARK)  # noqa: PTH101, S103 - programs of another user pass through it
-        found = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if self.kind.preload else ()
-        packages = [os.path.realpath(path) for path in found]  # what the box has of a path with links in it
-        readable = _whole([*_SYSTEM, *_python(), *packages])
-        read, listed = _without_packages(_whole([*_SYSTEM, *_python()]))
+        folders = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if self.kind.preload else ()
+        packages = [os.path.realpath(path) for path in folders]  # the box has no links
+        readable = _outermost([*_SYSTEM, *_python(), *packages])
+        read, listed = _without_packages(_outermost([*_SYSTEM, *_python()]))
         me = off_stdio(os.pidfd_open(os.getpid()))
         # Folders of the packages ``inside`` and ``guest``, as the zygote sees them.
         folders = ("/box", "/box") if self.kind.level == "full" else (str(_FOLDER), str(_GUEST))
@@ -157,21 +157,21 @@ class Box:
                     "path": list(dict.fromkeys(packages)),
                     "preload": self.kind.preload,
                 }
-                with contextlib.suppress(OSError):  # it died already: the answer below says why
+                with contextlib.suppress(OSError):  # it died already: the answer below has the reason
                     self.control.send(json.dumps(plan).encode())
                 answer = self.hear(START_SECONDS)
             finally:
                 os.close(me)
             if answer is None or "ready" not in answer:
                 log.seek(0)
-                said = log.read(4000).decode("utf-8", "replace").strip().replace("\n", " | ")
-                why = (answer or {}).get("failed") or said or f"no answer within {START_SECONDS:g} s"
+                log_text = log.read(4000).decode("utf-8", "replace").strip().replace("\n", " | ")
+                why = (answer or {}).get("failed") or log_text or f"no answer within {START_SECONDS:g} s"
                 raise BoxError(why)
             self.reached = dict(answer["ready"])
             self.zygote = next((pid for pid in proc.descendants(self.pid) if not proc.descendants(pid)), self.pid)
 
     def _bound(self) -> None:
-        """Bound the memory of programs by a cgroup where one can be made; else it is polled."""
+        """Bound the memory of programs by a cgroup if possible; else poll it."""
         try:
             self.cgroup = cgroup.make()
         except OSError as error:
@@ -188,48 +188,48 @@ class Box:
         """The command line of bubblewrap, up to the program."""
         if self.kind.level != "full":
             return []
-        found = shutil.which("bwrap")
-        if found is None:
+        bwrap = shutil.which("bwrap")
+        if bwrap is None:
             raise BoxError("bubblewrap is not installed (no bwrap on the PATH)")
         # Folders that bubblewrap makes on the way to a mount are closed to other users unless made first.
         above = {str(parent): None for path in readable for parent in reversed(Path(path).parents[:-1])}
         binds = [part for path in above for part in ("--perms", "0755", "--dir", path)]
         binds += [part for path in readable for part in ("--ro-bind-try", path, path)]
-        links = [path for path in _SYSTEM if os.path.islink(path)]  # noqa: PTH114 - what the others are
+        links = [path for path in _SYSTEM if os.path.islink(path)]  # noqa: PTH114 - strings
         binds += [part for path in links for part in ("--symlink", os.path.realpath(path), path)]
         binds += ["--ro-bind-try", _ALTERNATIVES, _ALTERNATIVES]
         root = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if os.geteuid() == 0 else []
         return [
-            found,
+            bwrap,
             *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
             *("--hostname", "box", *root, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", *binds),
             *("--perms", "0755", "--dir", "/box", "--dir", "/box/tmp", "--dir", "/box/tmp/own"),
             *("--ro-bind", str(_FOLDER / "inside"), "/box/inside", "--ro-bind", str(_GUEST / "guest"), "/box/guest"),
-            # Without a process of bubblewrap's own in between, which would be left for others to reap.
+            # Without a process of bubblewrap's own in between, which this process could not reap.
             *("--remount-ro", "/", "--chdir", "/", "--as-pid-1", "--"),
         ]
 
     @property
     def pid(self) -> int:
-        """Process id of what was started here."""
+        """Process id of the started process."""
         return self._process.pid if self._process else 0
 
     def start(self, limits: Limits, roles: dict[str, int]) -> int:
-        """Ask for a program; its number. BoxError where the zygote is gone.
+        """Ask for a program and return its number; BoxError if the zygote has ended.
 
-        ``roles`` has its descriptors by what they are to it: ``channel``, ``setup``; ``stdin``, ``stdout`` where given.
+        ``roles`` has its descriptors by their roles: ``channel``, ``setup``, and optionally ``stdin`` and ``stdout``.
         """
         self._runs += 1
         if self.cgroup is not None:
             try:
                 self.cgroup.bound(limits.memory + limits.disk, limits.processes)
             except OSError as error:
-                raise BoxError(f"the kernel takes no bound on memory: {error}") from error
+                raise BoxError(f"the kernel refused the memory bound: {error}") from error
         job = {"run": self._runs, "fds": list(roles), **vars(limits)}
         try:
             socket.send_fds(self.control, [json.dumps(job).encode()], list(roles.values()))
         except OSError as error:
-            raise BoxError(f"the zygote is gone ({error})") from error
+            raise BoxError(f"the zygote has ended ({error})") from error
         return self._runs
 
     def stop(self, run: int) -> None:
@@ -238,24 +238,24 @@ class Box:
             self.control.send(json.dumps({"stop": run}).encode())
 
     def hear(self, timeout: float) -> dict[str, Any] | None:
-        """The zygote's next message; None if it is gone or silent. No program can write it."""
+        """The zygote's next message; None if it has ended or is silent. No program can write it."""
         if not select.select([self.control], [], [], timeout)[0]:
             return None
         try:
-            said = self.control.recv(1 << 16)
+            message = self.control.recv(1 << 16)
         except OSError:
             return None
-        return json.loads(said) if said else None
+        return json.loads(message) if message else None
 
     def end(self) -> None:
-        """End the zygote with everything below it, and reap it. Safe to repeat."""
+        """End and reap the zygote with all its descendants. Safe to repeat."""
         self.control.close()
         if self._process is not None:
             end_process(self._process, 0.5)  # it sees the connection end, and ends its program first
             self._process = None
 
     def close(self) -> None:
-        """The same, and remove its folders. Safe to repeat."""
+        """End the zygote and remove its folders. Safe to repeat."""
         self.end()
         if self.cgroup is not None:
             self.cgroup.close()
@@ -269,7 +269,7 @@ class Box:
             self._uid_lock.close()
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's box without touching it."""
+        """In a forked child: drop the parent's box without changing it."""
         self.control.close()
         if self._process is not None:
             disown(self._process)
@@ -282,8 +282,8 @@ class Box:
         self.folder = ""
 
 
-def _whole(paths: Sequence[str]) -> list[str]:
-    """Resolved paths, without those inside another one: each costs every program a rule and a mount."""
+def _outermost(paths: Sequence[str]) -> list[str]:
+    """Resolved paths without nested ones: each path costs every program a rule and a mount."""
     real = dict.fromkeys(os.path.realpath(path) for path in paths)
     return [path for path in real if not any(str(parent) in real for parent in Path(path).parents)]
 
@@ -300,7 +300,7 @@ def _python() -> list[str]:
 
 
 def _without_packages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The contents of these places without installed packages and applications; and folders to be listed alone."""
+    """The contents of these folders without installed packages and applications; and folders to list only."""
     places = [*_LIBRARIES, str(Path(sysconfig.get_path("stdlib")).parent)]
     hidden = {
         str(path.resolve()) for place in places for kind in _PACKAGES for path in Path(place).glob(f"python*/{kind}")
@@ -322,7 +322,7 @@ def _without_packages(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _claim_uid() -> tuple[socket.socket | None, int | None]:
-    """A user id for the programs of one box that nobody else has; None where we are no root, or have none to give."""
+    """A user id that only the programs of this box have; None if this process is not root or no id is free."""
     if os.geteuid() != 0:
         return None, None
     try:

@@ -1,8 +1,8 @@
-"""The kernel's own bound on what a box holds together: a memory cgroup for each, where one can be made.
+"""The kernel's bound on the memory of a box: a memory cgroup for each box, if the machine allows one.
 
-It counts what no look from outside does: shared memory that is in no page table, bytes that wait in sockets and pipes,
-page tables, files in memory. Programs are born in it, for their zygote is moved there when it is ready; nothing of
-theirs is moved later, which takes the kernel milliseconds.
+It counts memory that is invisible from outside: shared memory that is in no page table, bytes that wait in sockets and
+pipes, page tables, files in memory. The zygote is moved there when it is ready, so programs start in it. Nothing is
+moved later, which takes the kernel milliseconds.
 """
 
 import contextlib
@@ -16,15 +16,15 @@ from grpo_verifiers.sandbox.children import off_stdio
 from grpo_verifiers.sandbox.leftovers import OwnFolder
 
 VARIABLE = "GRPO_VERIFIERS_CGROUP"
-"""``off`` for none, or the folder (of a delegated cgroup) that boxes get theirs in; unset, it is looked for."""
+"""``off`` for none, or the folder of a delegated cgroup to create cgroups in; unset, it is searched for."""
 
 _KERNEL = 32 << 20
-"""Bytes beside a program's: its own copies of the zygote's pages, page tables, descriptors."""
+"""Bytes on top of a program's: its own copies of the zygote's pages, page tables, descriptors."""
 _CLOSING_SECONDS = 2.0
 
 
 class Cgroup:
-    """One box's share: a folder of the memory controller, and of the one of processes where that is there."""
+    """The cgroup of one box: a folder of the memory controller, and of the process controller if available."""
 
     def __init__(self, kind: str, folders: list[OwnFolder], events: str) -> None:
         self.kind = kind
@@ -36,12 +36,12 @@ class Cgroup:
         self.counts_processes = Path(folders[-1].path, "pids.max").exists()
 
     def enter(self, pid: int) -> None:
-        """Take in a process, and what it forks from now on; OSError where the kernel refuses."""
+        """Add a process and its future children; OSError if the kernel refuses."""
         for folder in self._folders:
             _write(f"{folder.path}/cgroup.procs", str(pid))
 
     def bound(self, memory: int, processes: int) -> None:
-        """Bound what programs hold from now on: bytes, and processes; OSError where the kernel refuses."""
+        """Set the bounds of programs from now on: bytes and processes; OSError if the kernel refuses."""
         self._killed = self._kills()
         if self._bounds == (memory, processes):
             return
@@ -51,7 +51,7 @@ class Cgroup:
             with contextlib.suppress(FileNotFoundError):
                 _write(f"{self._memory}/memory.swap.max", "0")
         else:
-            # Memory with swap is never bounded below memory alone: which of the two goes first depends on both.
+            # Memory with swap is never bounded below memory alone, so the order of the two depends on both values.
             swap = f"{self._memory}/memory.memsw.limit_in_bytes"
             with contextlib.suppress(OSError):
                 _write(swap, total)
@@ -59,20 +59,20 @@ class Cgroup:
             with contextlib.suppress(FileNotFoundError):
                 _write(swap, total)
         if self.counts_processes:
-            # The zygote counts, and what it forks to end a program with.
+            # The zygote counts, and the process that it forks to end a program.
             _write(f"{self._folders[-1].path}/pids.max", str(processes + 2))
         self._bounds = (memory, processes)
 
-    def overflowed(self) -> bool:
+    def has_overflowed(self) -> bool:
         """True if the kernel killed for memory since the bound was set."""
         return self._kills() > self._killed
 
     def _kills(self) -> int:
-        found = re.search(rb"^oom_kill (\d+)$", os.pread(self._events, 4096, 0), re.MULTILINE)
-        return int(found[1]) if found else 0
+        match = re.search(rb"^oom_kill (\d+)$", os.pread(self._events, 4096, 0), re.MULTILINE)
+        return int(match[1]) if match else 0
 
     def close(self) -> None:
-        """Remove it, once what was in it has ended. Safe to repeat."""
+        """Remove it after the end of its processes. Safe to repeat."""
         self.forget_events()
         until = time.monotonic() + _CLOSING_SECONDS
         while self._folders:
@@ -93,7 +93,7 @@ class Cgroup:
             self._events = -1
 
     def forget(self) -> None:
-        """In a forked child: it is the parent's."""
+        """In a forked child: drop the parent's cgroup."""
         self.forget_events()
         for folder in self._folders:
             folder.forget()
@@ -101,26 +101,26 @@ class Cgroup:
 
 
 def make() -> Cgroup | None:
-    """A cgroup for a box; None where none can be made, or none is wanted.
+    """Create a cgroup for a box; None if that is impossible or switched off.
 
-    OSError where ``GRPO_VERIFIERS_CGROUP`` names a folder where none can be made.
+    OSError if ``GRPO_VERIFIERS_CGROUP`` names a folder in which that is impossible.
     """
-    wanted = os.environ.get(VARIABLE, "")
-    if wanted == "off":
+    setting = os.environ.get(VARIABLE, "")
+    if setting == "off":
         return None
-    if wanted:
+    if setting:
         try:
-            return _made_in([wanted])
+            return _create_in([setting])
         except OSError as error:
-            raise OSError(f"{VARIABLE} is {wanted!r}, where none can be made: {error}") from error
+            raise OSError(f"{VARIABLE} is {setting!r}, and no cgroup can be created there: {error}") from error
     for places in _places():
         with contextlib.suppress(OSError):
-            return _made_in(places)
+            return _create_in(places)
     return None
 
 
-def _made_in(places: list[str]) -> Cgroup:
-    """A cgroup with a folder in each of these, the memory controller's first."""
+def _create_in(places: list[str]) -> Cgroup:
+    """A cgroup with a folder in each of these places, the memory controller's first."""
     folders: list[OwnFolder] = []
     try:
         folders += [OwnFolder(place, "grpo-box.") for place in places]
@@ -135,50 +135,50 @@ def _made_in(places: list[str]) -> Cgroup:
 
 
 def _kind(folder: str) -> tuple[str, str]:
-    """Version of a memory cgroup, and the file that counts what it has killed."""
+    """Version of a memory cgroup, and the file that counts the killed processes."""
     for kind, limit, events in (
         ("v2", "memory.max", "memory.events"),
         ("v1", "memory.limit_in_bytes", "memory.oom_control"),
     ):
         if Path(folder, limit).exists():
             return kind, events
-    raise OSError(f"{Path(folder).parent} hands no memory controller down (see its cgroup.subtree_control)")
+    raise OSError(f"{Path(folder).parent} does not delegate the memory controller (see its cgroup.subtree_control)")
 
 
 def _places() -> Iterator[list[str]]:
-    """Folders in which a cgroup may be made, the best first: of the memory controller and of the one of processes."""
+    """Folders for a new cgroup, the best first: of the memory controller and of the one of processes."""
     mounts = list(_mounts())
     own = _own_paths()
     for point, root, controllers in mounts:
         if controllers is None and "" in own and (place := _place(point, root, own[""])):
-            # What holds processes hands nothing down, but for the root: beside us, where that is delegated to us.
-            beside = os.path.dirname(place)  # noqa: PTH120 - text
+            # A cgroup with processes delegates nothing, except the root: use its parent if that is delegated to us.
+            parent = os.path.dirname(place)  # noqa: PTH120 - text
             yield from (
-                [each] for each in (place, beside)[: 1 + (place != point)] if _hands_down(each, top=each == point)
+                [each] for each in (place, parent)[: 1 + (place != point)] if _delegates(each, top=each == point)
             )
-    found = {
+    places = {
         name: place
         for name in ("memory", "pids")
         for point, root, controllers in mounts
         if controllers and name in controllers and name in own and (place := _place(point, root, own[name]))
     }
-    if "memory" in found:
-        if "pids" in found:
-            yield [found["memory"], found["pids"]]
-        yield [found["memory"]]
+    if "memory" in places:
+        if "pids" in places:
+            yield [places["memory"], places["pids"]]
+        yield [places["memory"]]
 
 
-def _hands_down(place: str, *, top: bool) -> bool:
-    """True if children of a cgroup (version 2) have the memory controller; the topmost is told to give it."""
-    given: list[str] = []
+def _delegates(place: str, *, top: bool) -> bool:
+    """True if children of a cgroup (version 2) have the memory controller; it is enabled for the topmost."""
+    enabled: list[str] = []
     with contextlib.suppress(OSError):
-        given = Path(place, "cgroup.subtree_control").read_text(encoding="ascii").split()
+        enabled = Path(place, "cgroup.subtree_control").read_text(encoding="ascii").split()
         offered = Path(place, "cgroup.controllers").read_text(encoding="ascii").split()
         for name in ("pids", "memory") if top else ():
-            if name in offered and name not in given:
+            if name in offered and name not in enabled:
                 _write(f"{place}/cgroup.subtree_control", f"+{name}")
-                given.append(name)
-    return "memory" in given
+                enabled.append(name)
+    return "memory" in enabled
 
 
 def _mounts() -> Iterator[tuple[str, str, list[str] | None]]:
@@ -194,16 +194,16 @@ def _mounts() -> Iterator[tuple[str, str, list[str] | None]]:
 
 def _own_paths() -> dict[str, str]:
     """The cgroup of this process by controller; that of version 2 under an empty name."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
             _, names, path = line.split(":", 2)
-            found.update(dict.fromkeys(names.split(","), path))
-    return found
+            paths.update(dict.fromkeys(names.split(","), path))
+    return paths
 
 
 def _place(point: str, root: str, path: str) -> str:
-    """The folder of a cgroup; empty where it lies outside what is mounted."""
+    """The folder of a cgroup; empty if it is outside of the mount."""
     if root != "/" and path == root:
         path = "/"
     elif root != "/" and path.startswith(f"{root}/"):
@@ -213,7 +213,7 @@ def _place(point: str, root: str, path: str) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    """Write at once; a file of the kernel's takes no second piece, and is never made."""
+    """Write in one call: a kernel file takes no second piece and must exist already."""
     file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(file, text.encode())

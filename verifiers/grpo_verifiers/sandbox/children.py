@@ -10,7 +10,7 @@ from grpo_verifiers.sandbox.inside import proc
 
 
 def off_stdio(fd: int) -> int:
-    """Move a descriptor above 2: with stdin closed the next socket would be descriptor 0, and be taken for stdin."""
+    """Move a descriptor above 2: with stdin closed the next socket would be descriptor 0 and replace it."""
     if fd > 2:
         return fd
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -20,12 +20,12 @@ def off_stdio(fd: int) -> int:
 
 def socket_pair(kind: int = socket.SOCK_STREAM) -> tuple[socket.socket, socket.socket]:
     """Two connected sockets, neither of them on a standard descriptor."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
-    return socket.socket(fileno=off_stdio(ours.detach())), socket.socket(fileno=off_stdio(theirs.detach()))
+    near, far = socket.socketpair(socket.AF_UNIX, kind)
+    return socket.socket(fileno=off_stdio(near.detach())), socket.socket(fileno=off_stdio(far.detach()))
 
 
 def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
-    """Wait for a process to end by itself, then kill it with everything below it, and reap it.
+    """Wait ``patience`` seconds for the end of a process, then kill it with its descendants, and reap it.
 
     Not even SIGKILL ends a process inside a hanging disk operation: rather leave it than hang with it.
     """
@@ -38,5 +38,5 @@ def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
 
 
 def disown(process: "subprocess.Popen[bytes]") -> None:
-    """In a forked child: let go of the parent's process, or the interpreter complains that it still runs."""
+    """In a forked child: drop the parent's process, or the interpreter complains that it still runs."""
     process.returncode = 0

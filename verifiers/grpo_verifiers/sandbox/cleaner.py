@@ -15,13 +15,13 @@ NAME = re.compile(r"(?:grpo-box|grpo-verifiers|grpo-plus)\.(\d+)\.[0-9a-f]{12}")
 MARK = stat.S_ISVTX
 """A mode bit of such a folder from the start: no other folder has that name and this bit."""
 _PAUSES = (0.0, 0.1, 0.2, 0.5, *[1.0] * 10)
-"""Seconds between the looks after an owner's death, while folders of its own are left: what writes there ends soon."""
+"""Seconds between the sweeps after an owner's death while it has folders left: processes that write there end soon."""
 
 
 def main(owner: int, pid: int, wipe: Callable[[str], None]) -> None:
     """Clean each place that is named on standard input, and once more after the end of the owner, process ``pid``.
 
-    The descriptor ``owner`` is readable from then on; where it is -1, the end of standard input says it.
+    The descriptor ``owner`` is readable from then on; if it is -1, standard input ends then.
     """
     places: list[str] = []
     watch = select.poll()
@@ -47,16 +47,16 @@ def main(owner: int, pid: int, wipe: Callable[[str], None]) -> None:
 
 
 def sweep(place: str, wipe: Callable[[str], None]) -> list[str]:
-    """Remove the folders in ``place`` whose owners are dead; returns the names of the others."""
+    """Remove the folders in ``place`` whose owners are dead; returns the names of the remaining ones."""
     try:
         names = os.listdir(place)  # noqa: PTH208 - as below
     except OSError:
         return []
-    return [name for name in names if NAME.fullmatch(name) and not _removed(f"{place}/{name}", wipe)]
+    return [name for name in names if NAME.fullmatch(name) and not _remove(f"{place}/{name}", wipe)]
 
 
-def _removed(path: str, wipe: Callable[[str], None]) -> bool:
-    """True if a folder is removed, or is none of ours."""
+def _remove(path: str, wipe: Callable[[str], None]) -> bool:
+    """True if a folder is removed, or was not created by this user and this package."""
     try:
         state = os.lstat(path)
         if state.st_uid != os.geteuid() or not stat.S_ISDIR(state.st_mode) or not state.st_mode & MARK:
@@ -79,7 +79,7 @@ def _removed(path: str, wipe: Callable[[str], None]) -> bool:
 
 
 def _is_cgroup(path: str) -> bool:
-    """True for a cgroup; a file of that name in another folder says nothing, whoever wrote it."""
+    """True for a cgroup; a file of that name in another folder proves nothing."""
     if not os.path.exists(f"{path}/cgroup.procs"):  # noqa: PTH110 - as above
         return False
     device = os.lstat(path).st_dev
@@ -90,9 +90,9 @@ def _is_cgroup(path: str) -> bool:
 
 
 def _end_members(path: str) -> None:
-    """Kill what is left of a box: its owner is dead."""
+    """Kill the remaining processes of a box whose owner is dead."""
     with open(path, encoding="ascii") as file:  # noqa: PTH123 - as above
         for pid in map(int, file.read().split()):
-            if pid > 0:  # 0 stands for a process that cannot be seen from here
+            if pid > 0:  # 0 is a process that is invisible from here
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)

@@ -26,10 +26,10 @@ MAX_FILE = 64 << 20
 
 def clean_environment(env: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
     """The environment of a worker: no secrets (but those named in ``keep``), no GPU, one thread for each library."""
-    kept = {
+    allowed = {
         name: value for name, value in env.items() if name in keep or not (is_secret_variable(name) or name in _DROP)
     }
-    return {**kept, **_SET}
+    return {**allowed, **_SET}
 
 
 def die_with(parent: int) -> None:
@@ -37,12 +37,12 @@ def die_with(parent: int) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             kernel.control(kernel.DEATH_SIGNAL, signal.SIGKILL, "dying with the trainer")
-    if os.getppid() != parent:  # it died before the request was made
+    if os.getppid() != parent:  # it died before the request
         os._exit(0)
 
 
 def adopt_orphans() -> bool:
-    """Make orphans below this process its children; False where the system cannot."""
+    """Make orphans below this process its children; False if the system cannot."""
     with contextlib.suppress(OSError):
         if sys.platform == "linux":
             kernel.adopt_orphans()

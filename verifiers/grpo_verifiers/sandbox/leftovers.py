@@ -29,7 +29,7 @@ class OwnFolder:
     """A folder of this process: locked while it lives, removed by the cleaner after that."""
 
     def __init__(self, place: str, kind: str) -> None:
-        """Make it in ``place``, of a kind that the cleaner knows by `NAME`; OSError where that fails."""
+        """Make it in ``place``, of a kind that the cleaner knows by `NAME`; OSError if that fails."""
         _waiting.take(place)  # first: we may be killed at any point
         try:
             self.path, self._lock = _claim(place, kind)
@@ -38,12 +38,12 @@ class OwnFolder:
             raise
 
     def release(self) -> None:
-        """Say that it was removed. Safe to repeat."""
+        """Report that it was removed. Safe to repeat."""
         if self.forget():
             _waiting.give_back()
 
     def forget(self) -> bool:
-        """In a forked child: it is the parent's. Whether it was held."""
+        """In a forked child: drop the parent's lock; returns True if this process had it."""
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
@@ -51,7 +51,7 @@ class OwnFolder:
 
 
 def _claim(place: str, kind: str) -> tuple[str, int]:
-    """A new folder, and the descriptor that holds its lock."""
+    """A new folder, and the descriptor of its lock."""
     for _ in range(_ATTEMPTS):
         path = f"{place}/{kind}{os.getpid()}.{secrets.token_hex(6)}"
         os.mkdir(path, 0o700 | MARK)  # noqa: PTH102 - as below
@@ -60,13 +60,13 @@ def _claim(place: str, kind: str) -> tuple[str, int]:
             lock = off_stdio(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.fchmod(lock, 0o700 | MARK)  # macOS makes folders without the mark
-            os.stat(path)  # noqa: PTH116 - a cleaner may have taken it before it was locked
+            os.stat(path)  # noqa: PTH116 - a cleaner may have removed it before it was locked
         except (FileNotFoundError, BlockingIOError):
             if lock >= 0:
                 os.close(lock)
             continue
         return path, lock
-    raise OSError(f"no folder can be kept in {place}")
+    raise OSError(f"no folder can be locked in {place}")
 
 
 class _Cleaner:
@@ -74,13 +74,13 @@ class _Cleaner:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held = 0
+        self._count = 0
         self._places: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
 
     def take(self, place: str) -> None:
         with self._lock:
-            self._held += 1
+            self._count += 1
             # Without it folders of a killed trainer stay until the next one starts, which is no reason to fail now.
             with contextlib.suppress(OSError):
                 if self._process is None or self._process.poll() is not None:
@@ -91,8 +91,8 @@ class _Cleaner:
 
     def give_back(self) -> None:
         with self._lock:
-            self._held -= 1
-            if self._held == 0 and self._process is not None:
+            self._count -= 1
+            if self._count == 0 and self._process is not None:
                 self._process.kill()
                 self._process.communicate()
                 self._process = None
@@ -117,7 +117,7 @@ class _Cleaner:
                 os.close(end)
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's."""
+        """In a forked child: drop the parent's process."""
         if self._process is not None:
             disown(self._process)
             if self._process.stdin is not None:
@@ -133,7 +133,7 @@ _waiting = _Cleaner()
 
 
 def cleaners() -> list[int]:
-    """Process ids of what waits for the end of this process."""
+    """Process ids of the cleaners that wait for the end of this process."""
     return _waiting.pids()
 
 

@@ -1,7 +1,7 @@
-"""Memory of a program's processes together, seen from outside: the bound where no cgroup can be made.
+"""Memory of all processes of a program, measured from outside: the bound where no cgroup is possible.
 
 Pages in page tables are exact, but for those that several processes share. Shared memory that is in no page table, and
-bytes that wait in sockets, are bounded from above. Not seen: pipes, page tables, mappings: some MiB for each process.
+bytes that wait in sockets, are bounded from above. Not counted: pipes, page tables, mappings: some MiB per process.
 """
 
 import contextlib
@@ -19,26 +19,26 @@ _ONE_PACKET = 33 << 10
 """Bytes that a socket may hold past its bound."""
 
 
-class Memory:
+class MemoryUse:
     """The memory of one run."""
 
     def __init__(self, zygote: int, limits: Limits) -> None:
-        """Take note of what the machine holds before it starts."""
+        """Measure the machine before it starts."""
         self._zygote, self._limits = zygote, limits
-        self._shared_before = _machines_shared()
+        self._shared_before = _machine_shared()
         self._sockets_before = _sockets(zygote)
 
     def used(self, pids: set[int]) -> int:
-        """Bytes that these processes hold; exact only where it could matter."""
+        """Bytes of these processes; exact only close to the limit."""
         limit = self._limits.memory
-        size, base, _ = _held(self._zygote)
+        size, base, _ = _sizes(self._zygote)
         own = files = 0
         reserved: dict[int, int] = {}
         for pid in pids:
-            mapped, anonymous, others = _held(pid)
+            mapped, anonymous, shared = _sizes(pid)
             # Pages of the zygote are shared: each fork of it holds them once more without taking any.
             own += max(0, anonymous - base)
-            files += others  # most are pages of libraries
+            files += shared  # most are pages of libraries
             reserved[pid] = max(0, mapped - size)
         total = own + files
         if total > limit:
@@ -48,26 +48,26 @@ class Memory:
         return total if total > limit else total + self._in_sockets(len(pids), limit - total)
 
     def _shared(self, reserved: dict[int, int]) -> int:
-        """Bytes of shared memory, in a page table or not: exact as root, otherwise at most what the machine took."""
+        """Bytes of shared memory, in a page table or not: exact as root, else at most the machine's increase."""
         exact: dict[bytes, int] = {}
         extents: dict[bytes, int] = {}
         unseen = 0
         for pid, most in reserved.items():
             try:
-                for file, extent, held in _shared_mappings(pid):
-                    if held is None:
+                for file, extent, size in _shared_mappings(pid):
+                    if size is None:
                         extents[file] = max(extents.get(file, 0), extent)
                     else:
-                        exact[file] = held
+                        exact[file] = size
             except PermissionError:  # memory that is hidden from us
                 unseen += most
             except OSError:
                 continue
         guessed = sum(extent for file, extent in extents.items() if file not in exact) + unseen
-        return sum(exact.values()) + min(guessed, max(0, _machines_shared() - self._shared_before))
+        return sum(exact.values()) + min(guessed, max(0, _machine_shared() - self._shared_before))
 
     def _in_sockets(self, processes: int, room: int) -> int:
-        """Bytes that may wait in sockets, where that could fill ``room``: what came since, as if each were full."""
+        """Bytes that may wait in sockets, if that could fill ``room``: all new sockets, counted as full."""
         most = processes * self._limits.files
         each = _socket_buffer()
         if most * each <= room:
@@ -75,39 +75,39 @@ class Memory:
         return min(most, max(0, _sockets(self._zygote) - self._sockets_before)) * each
 
 
-def _held(pid: int) -> tuple[int, int, int]:
-    """Bytes of a process: mapped, held anonymously, held of files and shared memory."""
+def _sizes(pid: int) -> tuple[int, int, int]:
+    """Bytes of a process: mapped, anonymous, of files and shared memory."""
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123 - fast
-        size, resident, others, *_ = map(int, file.read().split())
-        return size * _PAGE, (resident - others) * _PAGE, others * _PAGE
+        size, resident, shared, *_ = map(int, file.read().split())
+        return size * _PAGE, (resident - shared) * _PAGE, shared * _PAGE
     return 0, 0, 0
 
 
-def _machines_shared() -> int:
-    """Bytes of shared memory and of files in memory that the whole machine holds."""
+def _machine_shared() -> int:
+    """Bytes of shared memory and of files in memory on this machine."""
     return _kilobytes("/proc/meminfo", rb"^Shmem:\s*(\d+) kB")
 
 
 def _kilobytes(path: str, pattern: bytes) -> int:
     with contextlib.suppress(OSError), open(path, "rb") as file:  # noqa: PTH123 - same
-        found = re.search(pattern, file.read(), re.MULTILINE)
-        return int(found[1]) * 1024 if found else 0
+        match = re.search(pattern, file.read(), re.MULTILINE)
+        return int(match[1]) * 1024 if match else 0
     return 0
 
 
 def _shared_mappings(pid: int) -> list[tuple[bytes, int, int | None]]:
-    """Shared memory that a process has mapped: which, up to where, and bytes held where the kernel tells them."""
-    found: list[tuple[bytes, int, int | None]] = []
+    """Shared memory that a process has mapped: its file, its end, and its bytes if the kernel reports them."""
+    mappings: list[tuple[bytes, int, int | None]] = []
     with open(f"/proc/{pid}/maps", "rb") as file:  # noqa: PTH123 - same
         for line in file:
             addresses, rights, offset, device, inode, *path = line.split(None, 5)
             if rights[3:4] == b"s" and path and path[0].startswith(_IN_NO_FILE):
                 first, last = (int(each, 16) for each in addresses.split(b"-"))
-                held = None
+                size = None
                 with contextlib.suppress(OSError):
-                    held = os.stat(f"/proc/{pid}/map_files/{first:x}-{last:x}").st_blocks * 512  # noqa: PTH116 - same
-                found.append((device + inode, int(offset, 16) + last - first, held))
-    return found
+                    size = os.stat(f"/proc/{pid}/map_files/{first:x}-{last:x}").st_blocks * 512  # noqa: PTH116 - same
+                mappings.append((device + inode, int(offset, 16) + last - first, size))
+    return mappings
 
 
 def _sockets(pid: int) -> int:

@@ -1,6 +1,6 @@
-"""Bounds that are polled from outside, because the kernel does not hold them for a whole program.
+"""Bounds that are polled from outside, because the kernel does not enforce them for all processes of a program.
 
-Its folder and, where there is no cgroup, memory and processes of its whole tree, within a twentieth of a second.
+Its folder and, without a cgroup, memory and processes of its process tree, each with a delay of at most 50 ms.
 """
 
 import contextlib
@@ -13,9 +13,9 @@ from grpo_verifiers.sandbox.box import Box, Limits
 from grpo_verifiers.sandbox.inside.proc import below
 
 _SHARE = 20
-"""A look at the folder is followed by a pause of so many times what it took: 5% of a core goes there, if it takes no
+"""A look at the folder is followed by a pause of so many times its duration: 5% of a core goes there, if it takes no
 longer than honest ones do."""
-_GONE = (FileNotFoundError, NotADirectoryError)
+_MISSING = (FileNotFoundError, NotADirectoryError)
 _LONGEST_PAUSE = 0.5
 _DEEPEST = 1000
 """Characters of a path in the folder beyond which a program has no business: looking there takes ever longer."""
@@ -23,20 +23,20 @@ _LEAST_FILE = 16_384
 """The least that a file counts: an empty one takes a place in the file system's table."""
 
 
-class Watch:
-    """The bounds of one run."""
+class UsageMonitor:
+    """Compare the use of one run with its bounds."""
 
     def __init__(self, box: Box, limits: Limits) -> None:
         """Measure the machine before the program starts."""
         self._box, self._limits = box, limits
-        self._memory = memory.Memory(box.zygote, limits) if box.cgroup is None else None
+        self._memory = memory.MemoryUse(box.zygote, limits) if box.cgroup is None else None
         self._next_disk = 0.0
 
     def overuse(self, *, now: bool = False) -> str:
         """The bound that the program exceeds; empty for none. ``now``: look at its folder, too, however soon."""
         self._next_disk *= not now
         cgroup = self._box.cgroup
-        if cgroup is not None and cgroup.overflowed():
+        if cgroup is not None and cgroup.has_overflowed():
             return "memory"
         if cgroup is None or not cgroup.counts_processes:
             pids = below(self._box.pid)
@@ -47,43 +47,43 @@ class Watch:
         return "disk" if self._box.folder and self._disk() > self._limits.disk else ""
 
     def _disk(self) -> int:
-        """Bytes in the folder and in open files deleted from it; 0 where it is too soon to look again."""
+        """Bytes in the folder and in open files deleted from it; 0 if it is too soon to look again."""
         started = time.monotonic()
         if started < self._next_disk:
             return 0
         total = disk_used(self._box.folder, self._limits.disk)
         if total <= self._limits.disk:
-            total += deleted(below(self._box.pid), self._box.folder)
+            total += deleted_bytes(below(self._box.pid), self._box.folder)
         ended = time.monotonic()
         self._next_disk = ended + min(_LONGEST_PAUSE, _SHARE * (ended - started))
         return total
 
 
 def disk_used(folder: str, limit: int) -> int:
-    """Bytes in a folder, counted up to ``limit``; more than that where a part of it is out of reach."""
+    """Bytes in a folder, counted up to ``limit``; more than ``limit`` if a part of it is unreadable."""
     total, left, path = 0, [folder], folder
     try:
         while left and total <= limit:
             path = left.pop()
             if len(path) > len(folder) + _DEEPEST:
                 return limit + 1
-            with contextlib.suppress(*_GONE), _opened(path) as place, os.scandir(place) as entries:
+            with contextlib.suppress(*_MISSING), _open_folder(path) as place, os.scandir(place) as entries:
                 for entry in entries:
-                    with contextlib.suppress(*_GONE):
-                        found = entry.stat(follow_symlinks=False)
-                        total += max(found.st_blocks * 512, _LEAST_FILE)
+                    with contextlib.suppress(*_MISSING):
+                        status = entry.stat(follow_symlinks=False)
+                        total += max(status.st_blocks * 512, _LEAST_FILE)
                         if entry.is_dir(follow_symlinks=False):
                             left.append(f"{path}/{entry.name}")
                     if total > limit:
                         break
-    except OSError:  # closed to us: no look counts what it holds, and only a program's own doing is held against it
+    except OSError:  # closed to us and not countable: over the limit if the program itself closed it
         return limit + 1 if path.count("/", len(folder)) > 1 else total
     return total
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    """A descriptor of a folder: its entries are looked at from there, however long the way to it is."""
+def _open_folder(path: str) -> Iterator[int]:
+    """A descriptor of a folder, to read its entries however long its path is."""
     place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield place
@@ -91,11 +91,11 @@ def _opened(path: str) -> Iterator[int]:
         os.close(place)
 
 
-def deleted(pids: set[int], folder: str) -> int:
+def deleted_bytes(pids: set[int], folder: str) -> int:
     """Bytes of files of the folder's file system that have no name any more and are open.
 
-    Nothing is seen where the kernel does not let us look at a program's descriptors: only as root with CAP_SYS_PTRACE,
-    and never of a file whose descriptor is on its way through a socket, or that is mapped and closed.
+    The kernel shows a program's descriptors only to root with CAP_SYS_PTRACE. Never counted: a file whose descriptor is
+    on its way through a socket, or that is mapped and closed.
     """
     sizes: dict[int, int] = {}
     with contextlib.suppress(OSError):
@@ -104,7 +104,7 @@ def deleted(pids: set[int], folder: str) -> int:
             with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
                 for entry in entries:
                     with contextlib.suppress(OSError):
-                        found = entry.stat()
-                        if found.st_nlink == 0 and found.st_dev == device:
-                            sizes[found.st_ino] = found.st_blocks * 512
+                        status = entry.stat()
+                        if status.st_nlink == 0 and status.st_dev == device:
+                            sizes[status.st_ino] = status.st_blocks * 512
     return sum(sizes.values())

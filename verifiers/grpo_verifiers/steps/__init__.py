@@ -1,7 +1,7 @@
 """Process supervision: the steps of a completion, and verifiers that score them.
 
 `segment` finds the steps of a text by name; ``math_steps``, ``code_steps`` and ``prm`` score them, and ``tool_used``,
-``tool_valid``, ``turn_reward`` and ``turns_overlong`` look at turns, where there are tools. A verifier of your own
+``tool_valid``, ``turn_reward`` and ``turns_overlong`` judge turns with tools. A verifier of your own
 returns ``Verdict(score, steps=(Step(start, end, score), ...))``; `step_verdict` makes one from spans and scores.
 """
 

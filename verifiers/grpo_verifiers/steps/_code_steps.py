@@ -1,8 +1,8 @@
 """The verifier ``code_steps``: for each test of the row, the statement at which the program fails.
 
-A program is run up to one of its statements, inside the box of the ``code`` verifier, and by halving it takes few runs
-to find the first one that does not run through. Whether a program raises is its own word: what it says can make its
-steps look better, never its answers, so that the outcome is for ``code`` to judge.
+A program runs up to one of its statements, inside the box of the ``code`` verifier, and bisection finds the first one
+that does not complete in few runs. The program itself reports exceptions, so it can improve the scores of its steps,
+but never its answers: ``code`` judges the outcome.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from grpo_verifiers.code.referee import BoxSet, Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.options import Range, TagName
-from grpo_verifiers.reading.fences import dedented, language_blocks
-from grpo_verifiers.reading.thinking import blanked
+from grpo_verifiers.reading.fences import dedent, language_blocks
+from grpo_verifiers.reading.thinking import blank_thinking
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.segments import Span, own_text, segment, without_specials
@@ -43,7 +43,7 @@ class _Program:
     """The program that begins at ``start`` of a text: a completion with its special tokens blanked out.
 
     ``indent`` is that of its fence; ``spans`` are its statements. ``cut``: its block is not closed, so that its last
-    statement is not whole.
+    statement is incomplete.
     """
 
     text: str
@@ -53,18 +53,18 @@ class _Program:
     cut: bool
 
     @property
-    def whole(self) -> int:
-        """The number of whole statements."""
+    def complete(self) -> int:
+        """The number of complete statements."""
         return len(self.spans) - self.cut
 
     def source(self, last: int) -> str:
         """The program up to the end of a statement."""
-        return dedented(self.text[self.start : self.spans[last][1]], self.indent)
+        return dedent(self.text[self.start : self.spans[last][1]], self.indent)
 
     def statement(self, at: int) -> str:
         """The source of one statement."""
         start, end = self.spans[at]
-        return dedented(self.text[start - len(self.indent) if start else 0 : end], self.indent)
+        return dedent(self.text[start - len(self.indent) if start else 0 : end], self.indent)
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ async def code_steps(
     >>> verdict.score, [step.score for step in verdict.steps]
     (0.0, [1.0, 0.0])
 
-    A test that reads standard input runs the program with it. One that calls a function loads the program, and where
-    the call itself raises, the statement that defines the function has failed. A value that is wrong fails nothing
-    here. Statements after the one that failed, or after the program left, are not scored by that test; statements that
-    do nothing (``pass``, a constant) never are.
+    A test with standard input runs the program with it. A test that calls a function loads the program; if the call
+    itself raises, the statement that defines the function has failed. A wrong value is no failure here. A test does not
+    score the statements after the failed one, or after the exit of the program; statements without effect (``pass``, a
+    constant) are never scored.
 
     Use it when programs crash: with ``advantage: process`` the statement that failed is blamed and not all of them.
-    Keep ``code`` beside it, which judges the result.
+    Use ``code`` as well, which judges the result.
 
     Scores: that of the steps by ``aggregate``; each step is a share of tests from 0 to 1; 0 unparsable (no Python
     statement in a block); None, not applicable, where no statement was reached; None, error, where ``tests`` cannot be
@@ -135,16 +135,16 @@ async def code_steps(
         verifiers: [code, {name: code_steps, weight: 0.0}]
 
     Args:
-        completion: the model's text; ``completion_text`` is looked at.
+        completion: the model's text; unused, see ``completion_text``.
         completion_text: the completion as sampled.
         tests: as ``code`` takes them.
-        turn_spans: where the model's own turns are; what tools said is not read.
+        turn_spans: the spans of the model's own turns; results of tools are not read.
         aggregate: the completion's score from those of its steps: min, mean, last or product.
         time_limit: seconds that one run may take.
         memory: GiB for a run and all its processes.
         max_source: characters of a program.
-        level: the least confinement to run under, as of ``code``.
-        highest: the most confinement to use, as of ``code``.
+        level: the least confinement to run under, as for ``code``.
+        highest: the most confinement to use, as for ``code``.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
     del completion
@@ -155,7 +155,7 @@ async def code_steps(
     completion_text = own_text(completion_text, turn_spans)
     program = _program(completion_text, think)
     if program is None:
-        return Verdict(0.0, Status.UNPARSABLE, "no fenced block with a whole Python statement")
+        return Verdict(0.0, Status.UNPARSABLE, "no fenced block with a complete Python statement")
     if (size := program.spans[-1][1] - program.start) > max_source:
         return Verdict(
             0.0, Status.UNPARSABLE, f"a program of {size} characters, at most {max_source} are run (max_source)"
@@ -165,46 +165,44 @@ async def code_steps(
     total = _RUNS * limits.wall
 
     def work(referee: Referee) -> list[list[float | None]]:
-        asked = (program, BoxKind(choose(level, highest)), limits, total, read)
-        found: list[list[float | None]] = referee.run(step_rows, asked, total + limits.wall)
-        return found
+        task = (program, BoxKind(choose(level, highest)), limits, total, read)
+        rows: list[list[float | None]] = referee.run(step_rows, task, total + limits.wall)
+        return rows
 
     try:
         rows = await asyncio.wrap_future(shared_pool().submit(work))
     except BoxError as error:
         return await blame_for_box(error, level, highest, ())
-    scores = [_share([row[at] for row in rows]) for at in range(program.whole)] + [None] * program.cut
+    scores = [_share([row[at] for row in rows]) for at in range(program.complete)] + [None] * program.cut
     for at, (start, end) in enumerate(program.spans):
         if _IDLE.match(completion_text[start:end].strip()):
             scores[at] = None
     bad = next((at for at, score in enumerate(scores, 1) if score is not None and score < 1), None)
-    found = f"{program.whole} statements" if bad is None else f"statement {bad} of {program.whole} fails"
+    result = f"{program.complete} statements" if bad is None else f"statement {bad} of {program.complete} fails"
     tried = f"{len(read)}" if len(rows) == len(read) else f"{len(rows)} of {len(read)}"
-    return step_verdict(program.spans, scores, aggregate, f"{found} under {tried} tests")
+    return step_verdict(program.spans, scores, aggregate, f"{result} under {tried} tests")
 
 
 def _program(text: str, think: str | None = "think") -> _Program | None:
-    """The program of a completion; None where there is no whole statement of one."""
-    clean = without_specials(blanked(text, think))  # what is thought is not the program
+    """The program of a completion; None without a complete statement."""
+    clean = without_specials(blank_thinking(text, think))  # a program in the thinking does not count
     blocks = language_blocks(clean, PYTHON, unclosed=True)
     if not blocks:
         return None
     start, _, indent, _, closed = blocks[-1]
-    found = _Program(clean, start, indent, segment(clean, "statements"), not closed)
-    return found if found.whole > 0 else None
+    program = _Program(clean, start, indent, segment(clean, "statements"), not closed)
+    return program if program.complete > 0 else None
 
 
 def _share(scores: Sequence[float | None]) -> float | None:
-    known = [score for score in scores if score is not None]
-    return sum(known) / len(known) if known else None
+    present = [score for score in scores if score is not None]
+    return sum(present) / len(present) if present else None
 
 
-def step_rows(
-    asked: tuple[_Program, BoxKind, Limits, float, Sequence[Test]], boxes: BoxSet
-) -> list[list[float | None]]:
+def step_rows(task: tuple[_Program, BoxKind, Limits, float, Sequence[Test]], boxes: BoxSet) -> list[list[float | None]]:
     """For each test the score of every statement; in the referee, where the time of all runs begins."""
-    program, box_kind, limits, total, tests = asked
-    case, count = _Case(program, boxes, box_kind, limits, TimeBudget(total)), program.whole
+    program, box_kind, limits, total, tests = task
+    case, count = _Case(program, boxes, box_kind, limits, TimeBudget(total)), program.complete
     loaded: list[float | None] | None = None
     rows = []
     late = 0
@@ -234,29 +232,29 @@ def _search(count: int, run: Callable[[int], Ran]) -> tuple[list[float | None], 
     low, high, timeouts = 0, count - 1, int(ended == "late")  # every statement before low runs through, high does not
     while low < high and timeouts < _PATIENCE:
         middle = (low + high) // 2
-        found = run(middle)
-        timeouts += found == "late"
-        if found == "through":
+        outcome = run(middle)
+        timeouts += outcome == "late"
+        if outcome == "through":
             low = middle + 1
         else:
-            high, ended = middle, found
+            high, ended = middle, outcome
     own = 1.0 if ended == "left" else 0.0
     return [1.0] * low + [None] * (high - low) + [own] + [None] * (count - high - 1), timeouts
 
 
 def _main(case: _Case, test: StdioTest, last: int) -> Ran:
     """Run the program up to a statement."""
-    # Written by the statement after the last one: whoever sees it has run all of them.
+    # Written after the last statement: the mark in the output proves that all have run.
     mark = f"\n{secrets.token_hex(16)}\n".encode()
     source = f"{case.program.source(last)}\n__import__('sys').stdout.flush(), __import__('os').write(1, {mark!r})"
     with case.run("main", source, stdin=test.stdin.encode("utf-8", "surrogatepass"), capture=True) as program:
-        told = program.receive()
+        reply = program.receive()
         program.wait()
     if program.end != "exit":
         return "late" if program.end == "timeout" else "failed"
     if mark in program.output:
         return "through"
-    return "failed" if told is not None else "left"
+    return "failed" if reply is not None else "left"
 
 
 def _load(case: _Case, last: int) -> Ran:
@@ -269,14 +267,14 @@ def _load(case: _Case, last: int) -> Ran:
 
 
 def _failed_call(case: _Case, test: CallTest | CodeTest) -> int | None:
-    """The statement that defines the function whose call raises, or never returns; None where none does."""
+    """The statement that defines a function with a failing or endless call; None if the call succeeds."""
     if isinstance(test, CallTest):
-        asked: dict[str, Any] = {"name": test.function, "args": test.args, "kwargs": test.kwargs}
+        question: dict[str, Any] = {"name": test.function, "args": test.args, "kwargs": test.kwargs}
         names = {test.function.partition(".")[0]}
     else:
-        asked = {"code": test.code}
+        question = {"code": test.code}
         names = test.names
-    with case.run("calls", case.program.source(case.program.whole - 1), questions=[asked], last=True) as program:
+    with case.run("calls", case.program.source(case.program.complete - 1), questions=[question], last=True) as program:
         program.receive()
         reply = program.answer()
     failed = not isinstance(reply, list) or not reply or reply[0] == "raised"
@@ -286,10 +284,10 @@ def _failed_call(case: _Case, test: CallTest | CodeTest) -> int | None:
 
 
 def _defines(case: _Case, names: set[str]) -> int | None:
-    """The last statement that gives one of the names its value."""
+    """The last statement that defines one of the names."""
     chosen = "|".join(map(re.escape, sorted(names)))
     if not chosen:
         return None
     binds = re.compile(rf"^(?:(?:async\s+)?def|class)\s+(?:{chosen})\b|^(?:{chosen})\s*=", re.MULTILINE)
-    found = [at for at in range(case.program.whole) if binds.search(case.program.statement(at))]
-    return found[-1] if found else None
+    matches = [at for at in range(case.program.complete) if binds.search(case.program.statement(at))]
+    return matches[-1] if matches else None

@@ -12,7 +12,7 @@ from grpo_verifiers.reading.budget import OverBudgetError, limited
 from grpo_verifiers.reading.messages import prompt_text
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.equations import chains
-from grpo_verifiers.steps.links import Drift, Holds, links, shape
+from grpo_verifiers.steps.links import Holds, RoundingDrift, links, shape
 from grpo_verifiers.steps.segments import Span, own_text, segment, segmenter_problems, without_specials
 from grpo_verifiers.verdict import Verdict
 
@@ -41,7 +41,7 @@ def quick_math_steps(
     turn_spans: Sequence[Span] | None = None,
     **options: Any,
 ) -> Verdict | None:
-    """The verdict of `math_steps` where exact arithmetic gives it within a budget; None where a worker has to look."""
+    """The verdict of `math_steps` where exact arithmetic gives it within a budget; None where a worker must decide."""
     del completion
     policy = _Policy(**options)
     if len(completion_text) > _INLINE_CHARS or ":" in policy.steps:
@@ -77,14 +77,14 @@ def math_steps(
 
     A step states nothing with an equation whose sides are alike (``1 = 1``, ``x + 0 = x``), with one that the prompt
     has, or that holds and has been stated before, with one that depends on letters and is no identity (``x = 5``
-    may be a condition), and where words make a side unsure ("half of 10 = 5"). What stands outside of all steps
-    belongs to the step that follows, or to the last.
+    may be a condition), and where words make a side unsure ("half of 10 = 5"). Text outside of all steps belongs to
+    the next step, or to the last.
 
-    Easy equations beside a wrong one earn nothing with ``aggregate="min"`` or ``"product"``. With ``"mean"`` they do:
+    Easy equations around a wrong one earn nothing with ``aggregate="min"`` or ``"product"``. With ``"mean"`` they do:
     ``distinct`` and ``max_steps`` take right steps out of it, and never a wrong one.
 
-    Use it when solutions calculate: with ``advantage: process`` a wrong sum is blamed where it stands. Keep a check of
-    the answer beside it, or easy sums are all that is learned.
+    Use it when solutions calculate: with ``advantage: process`` the step with a wrong sum is blamed. Use a check of
+    the answer as well, or the model learns easy sums only.
 
     Scores: that of the steps by ``aggregate``, from 0 (wrong) to 1 (correct), partial between; each step is 1 (all its
     equations hold) or 0; None, not applicable, where no step states an equation that can be judged.
@@ -94,13 +94,13 @@ def math_steps(
         verifiers: [math, {name: math_steps, weight: 0.0, steps: newline}]
 
     Args:
-        completion: the model's text; ``completion_text`` is looked at.
+        completion: the model's text; unused, see ``completion_text``.
         completion_text: the completion as sampled.
         prompt: the question; equations quoted from it state nothing.
-        turn_spans: where the model's own turns are; what tools said states nothing.
+        turn_spans: the spans of the model's own turns; results of tools state nothing.
         steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, turn, or a reference.
         aggregate: the completion's score from those of its steps: min, mean, last or product.
-        rounding: a decimal may stand for what it is the rounding of, right to its digits: ``10/3 = 3.33``.
+        rounding: a decimal may be a correctly rounded value: ``10/3 = 3.33``.
         distinct: an equation that holds and differs from an earlier one by its numbers only (``2 + 3 = 5`` and
             ``10 + 11 = 21``) scores nothing.
         max_steps: right steps that are scored; later ones are left out. None: all.
@@ -123,9 +123,9 @@ def _judged(
         for link in links(chain, rounding=policy.rounding, full=False)
     }
     scores: list[float | None] = [None] * len(spans)
-    known: set[frozenset[Node]] = set()
+    earlier: set[frozenset[Node]] = set()
     shapes: set[frozenset[Node]] = set()
-    drift = Drift()
+    drift = RoundingDrift()
     wrong = ""
     stated = (
         link for chain in chains(without_specials(text)) for link in links(chain, rounding=policy.rounding, full=full)
@@ -139,16 +139,16 @@ def _judged(
         far = link.rounding is not None and not drift.allows(link.rounding)
         if link.holds is Holds.NO or far or count > MAX_LINKS:
             scores[at] = 0.0
-            why = "is too far from what was rounded to it before" if far else "does not hold"
+            why = "is too far from the value that was rounded before" if far else "does not hold"
             wrong = wrong or f"step {at + 1}: {link.text[:_DETAIL]} {why}"
             if count > MAX_LINKS:
                 wrong = f"step {at + 1}: more than {MAX_LINKS} equations"
                 break
             continue
         form = frozenset(map(shape, link.key))
-        if link.key not in known and not (policy.distinct and form in shapes) and scores[at] is None:
+        if link.key not in earlier and not (policy.distinct and form in shapes) and scores[at] is None:
             scores[at] = 1.0
-        known.add(link.key)
+        earlier.add(link.key)
         shapes.add(form)
     scores = _capped(scores, policy.max_steps)
     scored = [score for score in scores if score is not None]
@@ -158,11 +158,11 @@ def _judged(
 
 
 def _step_of(spans: Sequence[Span], at: int) -> int:
-    """The step that an offset belongs to; what stands between two belongs to the second, what is left to the last."""
+    """The step of an offset; text between two steps belongs to the second, the rest to the last."""
     return min(bisect_right(spans, at, key=lambda span: span[1]), len(spans) - 1)
 
 
 def _capped(scores: list[float | None], most: int | None) -> list[float | None]:
-    """The scores with those of right steps after the first so many taken off; wrong ones stay."""
+    """The scores without those of right steps after the first ``most``; scores of wrong steps stay."""
     right = accumulate(int(score == 1.0) for score in scores)
     return [None if most is not None and score and n > most else score for score, n in zip(scores, right, strict=True)]

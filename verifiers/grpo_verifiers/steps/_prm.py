@@ -32,7 +32,7 @@ def _option_problems(
     elif (model.startswith((".", "/", "~")) or model.count("/") > 1) and not folder.is_dir():
         problems.append(f"model is {model!r}, which is no folder.")
     if separator == "":
-        problems.append("separator is empty, expected what stands behind each step.")
+        problems.append("separator is empty, expected the text after each step.")
     if device != "auto" and not re.fullmatch(r"cpu|(?:cuda|xpu|mps|npu)(?::\d+)?", device):
         problems.append(f"device is {device!r}, expected auto, cpu, or a device such as cuda:0.")
     if system is not None and style != "qwen":
@@ -43,7 +43,7 @@ def _option_problems(
         problems.append("positive is read by the styles 'qwen' and 'concat'; 'shepherd' has good and bad.")
     if trust_remote_code and not folder.is_dir() and not _COMMIT.fullmatch(revision or ""):
         problems.append(
-            f"trust_remote_code runs whatever the repository {model!r} holds, so it needs revision as the commit hash "
+            f"trust_remote_code runs all code of the repository {model!r}, so it needs revision as the commit hash "
             f"(40 hexadecimal digits) that you have read, and revision is {revision!r}."
         )
     return problems
@@ -77,14 +77,13 @@ def prm(
 
     Runs in the trainer, on its device, when rewards are collected; with a ``timeout`` in a worker process on the CPU.
 
-    What the completion has of the model's separators, special tokens and step tags is taken out of what the model
-    reads, so that a completion cannot add or hide steps; a step that is nothing else is not scored, and neither is one
-    beyond ``max_length``.
+    Separators, special tokens and step tags of the completion are removed from the model's input, so that a completion
+    cannot add or hide steps; a step without other text is not scored, nor one beyond ``max_length``.
 
     Use it when there is a process reward model for the task, and rules (``math_steps``) see too little of a solution.
 
     Scores: that of the steps by ``aggregate``; each step is a probability from 0 to 1; 0 unparsable, where the text
-    makes separators of its own; None, not applicable, where there is no step.
+    makes separators of its own; None, not applicable, without steps.
 
     Config:
         advantage: process
@@ -96,24 +95,24 @@ def prm(
             style: qwen
 
     Args:
-        completions: the models' texts; ``completion_text`` is looked at.
+        completions: the models' texts; unused, see ``completion_text``.
         prompts: the questions: texts, or chats, of which the last user message is the question.
         completion_text: the completions as sampled.
-        turn_spans: where the model's own turns are; what tools said is no step.
+        turn_spans: the spans of the model's own turns; results of tools are no steps.
         model: a checkpoint: a name on the Hub or a folder. Only safetensors are loaded.
-        style: ``"qwen"``: token classification at a separator token behind each step, in the model's chat template
+        style: ``"qwen"``: token classification at a separator token after each step, in the model's chat template
             (Qwen2.5-Math-PRM). ``"shepherd"``: a language model whose next-token probabilities of ``good`` and ``bad``
             at the separator are the score (Math-Shepherd). ``"concat"``: token classification of question and steps
             put together as tokens, each step followed by the separator.
         steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, turn, or a reference.
         aggregate: the completion's score from those of its steps: min, mean, last or product.
-        separator: the text behind each step; by style ``<extra_0>``, ``ки``, a line end.
+        separator: the text after each step; by style ``<extra_0>``, ``ки``, a line end.
         system: system message of the chat template (style qwen).
         good: the token of a good step (style shepherd).
         bad: the token of a bad step (style shepherd).
         positive: the class of a good step (styles qwen and concat).
         batch_size: completions at a time.
-        max_length: tokens of question and steps; the model's own limit unless given.
+        max_length: tokens of question and steps; by default the model's own limit.
         device: ``"auto"``: the trainer's, or the CPU in a worker; or a name such as ``"cuda:0"``.
         dtype: of the weights; ``"auto"`` as stored.
         revision: of the checkpoint.
@@ -129,32 +128,32 @@ def prm(
     own = turn_spans or [None] * len(completion_text)
     completion_text = [own_text(text, turns) for text, turns in zip(completion_text, own, strict=True)]
     spans = [segment(text, steps, turns) for text, turns in zip(completion_text, own, strict=True)]
-    asked = [question_text(prompt) for prompt in prompts]
+    prompt_texts = [question_text(prompt) for prompt in prompts]
     cleaned = [
         [reader.clean(_STEP_TAG.sub(" ", text[start:end])) for start, end in of_text]
         for text, of_text in zip(completion_text, spans, strict=True)
     ]
     questions = []
-    for question, texts in zip(asked, cleaned, strict=True):
+    for question, texts in zip(prompt_texts, cleaned, strict=True):
         questions.append(reader.read(reader.clean(question), [text for text in texts if text]))
-    found = iter(reader.score([question for question in questions if question is not None], batch_size))
+    scored = iter(reader.score([question for question in questions if question is not None], batch_size))
     return [
-        _verdict(of_text, texts, None if question is None else next(found), aggregate)
+        _verdict(of_text, texts, None if question is None else next(scored), aggregate)
         for of_text, texts, question in zip(spans, cleaned, questions, strict=True)
     ]
 
 
 def _verdict(
-    spans: Sequence[Span], texts: Sequence[str], found: Sequence[float | None] | None, aggregate: Aggregate
+    spans: Sequence[Span], texts: Sequence[str], probabilities: Sequence[float | None] | None, aggregate: Aggregate
 ) -> Verdict:
     read = sum(map(bool, texts))
-    if found is None:
-        # The tokenizer makes a separator of something that is none: whatever it was, the completion wrote it.
+    if probabilities is None:
+        # The tokenizer made a separator of other text: the completion must have caused it.
         steps = step_verdict(spans, [0.0 if text else None for text in texts]).steps
         return Verdict(0.0, Status.UNPARSABLE, "another number of separators than of steps", steps)
-    if len(found) != read:
-        raise VerifierFailedError(f"prm: {len(found)} scores for {read} steps")
-    scores = iter(found)
+    if len(probabilities) != read:
+        raise VerifierFailedError(f"prm: {len(probabilities)} scores for {read} steps")
+    scores = iter(probabilities)
     scored = [next(scores) if text else None for text in texts]
-    late = sum(score is None for score in found)
+    late = sum(score is None for score in probabilities)
     return step_verdict(spans, scored, aggregate, f"{read} steps" + (f", {late} beyond max_length" if late else ""))

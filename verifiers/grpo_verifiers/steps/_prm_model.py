@@ -25,7 +25,7 @@ class Loaded(NamedTuple):
     tokenizer: Any
 
 
-class Question(NamedTuple):
+class PrmQuestion(NamedTuple):
     """The tokens that the model reads for one completion, the positions of its separators, the number of all steps."""
 
     ids: list[int]
@@ -34,25 +34,25 @@ class Question(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4)
-def load(  # noqa: PLR0917 - what tells one loaded model from another
+def load(  # noqa: PLR0917 - the identity of a loaded model
     name: str, style: str, device: str, dtype: str, revision: str | None, trust_remote_code: bool
 ) -> Loaded:
-    """Load a checkpoint once for this process; random numbers of the process are left as they are."""
-    given: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    """Load a checkpoint once for this process; the random state of the process does not change."""
+    options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if trust_remote_code:
         _refuse_foreign_code(name)
-    given = {key: value for key, value in given.items() if value}
+    options = {key: value for key, value in options.items() if value}
     try:
-        kind = _class_of(AutoConfig.from_pretrained(name, **given), style)
-        # Weights that are made before they are loaded must not draw the run's random numbers.
+        kind = _class_of(AutoConfig.from_pretrained(name, **options), style)
+        # The initialisation of weights before loading must not consume the random numbers of the run.
         with torch.random.fork_rng(devices=[]):
-            model, found = kind.from_pretrained(
-                name, use_safetensors=True, dtype=dtype, output_loading_info=True, **given
+            model, info = kind.from_pretrained(
+                name, use_safetensors=True, dtype=dtype, output_loading_info=True, **options
             )
-        tokenizer = AutoTokenizer.from_pretrained(name, **given)
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise VerifierFailedError(f"prm: the checkpoint {name!r} cannot be loaded: {error}") from error
-    if missing := sorted(found["missing_keys"]):
+    if missing := sorted(info["missing_keys"]):
         raise VerifierFailedError(
             f"prm: the checkpoint {name!r} has no weights for {', '.join(missing[:4])}, which would be random: it is "
             f"no {kind.__name__} checkpoint, and the style {style!r} needs one. Styles: qwen, shepherd, concat."
@@ -82,8 +82,8 @@ def _refuse_foreign_code(name: str) -> None:
     folder = Path(name).expanduser()
     for file in ("config.json", "tokenizer_config.json"):
         path = folder / file
-        told = json.loads(path.read_text()).get("auto_map", {}) if path.is_file() else {}
-        for reference in re.findall(r"[^\"\[\], ]+--", json.dumps(told)):
+        auto_map = json.loads(path.read_text()).get("auto_map", {}) if path.is_file() else {}
+        for reference in re.findall(r"[^\"\[\], ]+--", json.dumps(auto_map)):
             raise VerifierFailedError(
                 f"prm: {path} takes code from another repository ({reference[:-2]}). Copy the code into the folder, "
                 "and remove that name from auto_map."
@@ -135,15 +135,15 @@ class Reader:
         text = text.encode("utf-8", "replace").decode()  # halves of surrogate pairs, which no tokenizer takes
         return self._strange.sub(" ", text).strip()
 
-    def read(self, question: str, steps: Sequence[str]) -> Question | None:
-        """The ids of a question with its steps, and where the separators stand; None if their numbers differ."""
+    def read(self, question: str, steps: Sequence[str]) -> PrmQuestion | None:
+        """The ids of a question with its steps, and the positions of the separators; None if their numbers differ."""
         count = len(steps)
         left = _LONGEST_TOKEN * self._longest - len(question)
-        # What would be cut off anyway is not tokenized: a completion must not buy time with its length.
+        # Text beyond the limit is not tokenized: a long completion must not take more time.
         sizes = itertools.accumulate(len(step) + len(self._separator) for step in steps)
         steps = [step for step, size in zip(steps, sizes, strict=True) if size <= left]
         if not steps:
-            return Question([], [], count)
+            return PrmQuestion([], [], count)
         if self._style == "concat":
             return self._concatenated(question, steps, count)
         if self._style == "qwen":
@@ -155,9 +155,9 @@ class Reader:
         else:
             ids = self._tokenizer.encode(f"{question} " + "\n".join(f"{step} {self._separator}" for step in steps))
         at = [place for place, token in enumerate(ids) if token == self._mark[0]]
-        return Question(ids, at, count) if len(at) == len(steps) else None
+        return PrmQuestion(ids, at, count) if len(at) == len(steps) else None
 
-    def _concatenated(self, question: str, steps: Sequence[str], count: int) -> Question:
+    def _concatenated(self, question: str, steps: Sequence[str], count: int) -> PrmQuestion:
         encode = functools.partial(self._tokenizer.encode, add_special_tokens=False)
         bos = self._tokenizer.bos_token_id
         ids = ([] if bos is None else [bos]) + encode(question)
@@ -165,12 +165,12 @@ class Reader:
         for step in steps:
             ids += [*encode(step), *self._mark]
             at.append(len(ids) - 1)
-        return Question(ids, at, count)
+        return PrmQuestion(ids, at, count)
 
     @torch.inference_mode()
-    def score(self, questions: Sequence[Question], batch_size: int) -> list[list[float | None]]:
+    def score(self, questions: Sequence[PrmQuestion], batch_size: int) -> list[list[float | None]]:
         """The probability of a good step at each separator; None where the model reads no further."""
-        found: list[list[float | None]] = [[None] * question.steps for question in questions]
+        result: list[list[float | None]] = [[None] * question.steps for question in questions]
         order = sorted((at for at, q in enumerate(questions) if q.at), key=lambda at: len(questions[at].ids))
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
@@ -178,8 +178,8 @@ class Reader:
             for row, at in enumerate(chosen):
                 inside = [place for place in questions[at].at if place < self._longest]
                 values = scores[row, torch.tensor(inside, dtype=torch.long, device=scores.device)].tolist()
-                found[at][: len(inside)] = values
-        return found
+                result[at][: len(inside)] = values
+        return result
 
     def _batch(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
         """The probability of a good step at every position, (B, T)."""

@@ -29,7 +29,7 @@ def tool_used(
     most: Annotated[int, Range(0)] | None = None,
     successful: bool = True,
 ) -> Verdict:
-    """Score 1 where there are from ``least`` to ``most`` calls of a tool, else 0; a turn with a call is a step of 1.
+    """Score 1 for ``least`` to ``most`` calls of a tool, else 0; a turn with a call is a step of 1.
 
     >>> from grpo_verifiers.turns import Call, Turn
     >>> tool_used("4", [Turn(0, 9, "", (Call("calculator", {"expression": "2+2"}, "4"),)), Turn(30, 31, "4")]).score
@@ -45,8 +45,8 @@ def tool_used(
         verifiers: [math, {name: tool_used, weight: 0.1, names: [calculator]}]
 
     Args:
-        completion: the model's text, which is not looked at.
-        turns: what the model did.
+        completion: the model's text; unused.
+        turns: the turns of the completion.
         names: the tools that count; empty: all.
         least: calls that there must be.
         most: calls that there may be; null: any number.
@@ -65,7 +65,7 @@ def tool_used(
 
 
 _WRONG: tuple[CallStatus, ...] = ("unknown", "bad_arguments")
-"""What is the model's own fault. A tool that raises, dies or is late was called in the right way."""
+"""Statuses that are the model's fault. A tool that raises, dies or is late was called correctly."""
 
 
 @Traits(home="inline", pure=True, steps=True)
@@ -75,7 +75,7 @@ def tool_valid(
     *,
     without: float | None = None,
 ) -> Verdict:
-    """Score the share of calls of known tools with arguments that fit their schema; each turn with calls is a step.
+    """Score the share of calls of existing tools with arguments that fit their schema; each turn with calls is a step.
 
     >>> from grpo_verifiers.turns import Call, Turn
     >>> turn = Turn(0, 9, "", (Call("calculator", {"expression": "2+2"}, "4"), Call("clock", {}, "", "unknown")))
@@ -92,8 +92,8 @@ def tool_valid(
         verifiers: [math, {name: tool_valid, weight: 0.1}]
 
     Args:
-        completion: the model's text, which is not looked at.
-        turns: what the model did.
+        completion: the model's text; unused.
+        turns: the turns of the completion.
         without: the score of a completion without a call; null: the check does not apply to it.
     """
     shares: list[float | None] = [
@@ -134,8 +134,8 @@ def turn_reward(
         verifiers: [{name: turn_reward, weight: 0.0}]
 
     Args:
-        completion: the model's text, which is not looked at.
-        turns: what the model did.
+        completion: the model's text; unused.
+        turns: the turns of the completion.
         aggregate: the completion's score from those of its turns: min, mean, last or product.
     """
     spans = [turn.span for turn in turns]
@@ -164,7 +164,7 @@ def turns_overlong(
     >>> turns_overlong("", [Turn(0, 1, "a"), Turn(2, 3, "b"), Turn(4, 5, "c")], expected=2, most=4).score
     -0.5
 
-    Use it when a model goes on calling tools long after it could answer.
+    Use it when a model keeps calling tools long after it could answer.
 
     Scores: 0 correct; between 0 and ``max_penalty`` partial; ``max_penalty`` wrong.
 
@@ -173,11 +173,11 @@ def turns_overlong(
         verifiers: [math, {name: turns_overlong, expected: 2, most: 6}]
 
     Args:
-        completion: the model's text, which is not looked at.
-        turns: what the model did.
+        completion: the model's text; unused.
+        turns: the turns of the completion.
         expected: turns that cost nothing.
-        most: turns at which the penalty is whole.
-        max_penalty: the whole penalty.
+        most: turns from which the penalty is full.
+        max_penalty: the full penalty.
     """
     share = min(1.0, max(0.0, (len(turns) - expected) / (most - expected)))
     status = Status.CORRECT if share == 0 else Status.WRONG if share == 1 else Status.PARTIAL

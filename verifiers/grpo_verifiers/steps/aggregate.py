@@ -1,4 +1,4 @@
-"""One score for a completion out of those of its steps."""
+"""The score of a completion from the scores of its steps."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from grpo_verifiers.verdict import Status, Step, Verdict
 
 Aggregate = Literal["min", "mean", "last", "product"]
 DEFAULT: Aggregate = "min"
-"""A chain is as strong as its weakest step; a sum would pay for more steps, and the mean for easy ones beside it."""
+"""A chain is as strong as its weakest step; a sum would pay for more steps, and the mean for easy ones."""
 
 _HOW: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -27,18 +27,18 @@ def step_verdict(
     detail: str = "",
     status: Status | None = None,
 ) -> Verdict:
-    """A verdict with steps, whose score is made of theirs; not applicable where no step is scored.
+    """A verdict with steps and a score from theirs; not applicable if no step is scored.
 
     >>> step_verdict([(0, 4), (4, 9)], [1.0, 0.5], "mean").score
     0.75
 
     Args:
         spans: of the steps, character offsets into ``completion_text``.
-        scores: one a step; None for a step that states nothing that can be judged, which is left out.
+        scores: one a step; None for a step without a judgement, which is left out.
         aggregate: ``"min"``, ``"mean"``, ``"last"`` (the last scored step) or ``"product"``. There is no sum: it pays
             for padding.
         detail: the reason, for people.
-        status: the kind of outcome; read off the score unless given.
+        status: the kind of outcome; by default from the score.
     """
     if aggregate not in _HOW:
         raise ValueError(unknown("aggregate", aggregate, get_args(Aggregate)))
@@ -50,9 +50,9 @@ def step_verdict(
 
 
 def reaggregated(verdict: Verdict, aggregate: Aggregate | str | None) -> Verdict:
-    """The verdict with its score made from its steps in another way.
+    """The verdict with its score recomputed from its steps by another aggregate.
 
-    As it is without steps, with None, and where the verifier was late or broke: such a score says nothing of the steps.
+    Unchanged without steps, with None, and after a timeout or an error: such a score is not one of the steps.
     """
     if aggregate is None or not verdict.steps or verdict.status in (Status.TIMEOUT, Status.ERROR):
         return verdict

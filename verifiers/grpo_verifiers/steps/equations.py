@@ -1,8 +1,7 @@
 r"""The equations that a piece of text states, in plain text or LaTeX: one linear pass, nothing is evaluated.
 
-Words end an equation, and what stands beside them decides whether the side next to them can be trusted: in "half of
-10 = 5" and "3 apples and 2 = 5" the side is not what it seems, and the link is left out. A side that is left out is
-empty.
+Words end an equation, and some words make the adjacent side unreliable: in "half of 10 = 5" and "3 apples and 2 = 5"
+the side has more text than its numbers, and the link is left out. An omitted side is empty.
 """
 
 import re
@@ -13,7 +12,7 @@ from typing import NamedTuple
 from grpo_verifiers.reading.budget import spend
 
 WORD_SIGNS = ("equals", "gives", "makes", "yields", "is")
-"""Words that stand for a sign of equality; all but the first only between numbers."""
+"""Words for a sign of equality; all but the first only between numbers."""
 MAX_SIDE = 200
 """Characters of a side; a longer one is left out."""
 
@@ -35,13 +34,13 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _DASHED = re.compile(r"^[ \t]*+[-–][ \t]++", re.MULTILINE)
-# The mark of an item of a list; "(3) + 4" is none.
+# The mark of an item of a list; "(3) + 4" has no mark.
 _ITEM = re.compile(r"^[ \t]*+(?:[-–*+•]|\(?(?:\d{1,3}|[a-zA-Z])[.)](?=[ \t]++[^-+*/^=×÷·!\s]))(?=[ \t])", re.MULTILINE)
 _SIGNS = ("=", "≈", "≡", "approx", "simeq", "equiv", *WORD_SIGNS)
-_MARKUP = re.compile(r"</?[A-Za-z]\w{0,30}>")  # a tag ends what stands before it
+_MARKUP = re.compile(r"</?[A-Za-z]\w{0,30}>")  # a tag ends the text before it
 _WORK = frozenset({"+", "-", "*", "/", "^", "**", "×", "÷", "·", "⋅", "−", "–", "!", "%", "√", "²", "³"})
 _SPOKEN = {"plus": "+", "minus": "-", "times": "*", "multiplied": "*", "divided": "/", "of": "*", "mod": "\\bmod"}
-_WHOLE = frozenset({"//", "%", "\\bmod"})
+_INTEGER_SIGNS = frozenset({"//", "%", "\\bmod"})
 _UNREAD = frozenset({":", "//", "\\bmod", "\\pmod", "\\mod", "\\pod"})
 _WITH_BY = frozenset({"multiplied", "divided"})
 _OPENERS, _CLOSERS = frozenset("([{"), frozenset(")]}")
@@ -72,14 +71,14 @@ class _Token(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chain:
-    """``a = b = c`` as it is written.
+class EquationChain:
+    """A written chain ``a = b = c``.
 
     Attributes:
         sides: of the signs, in LaTeX or plain text; empty where a side is missing or cannot be trusted.
         signs: ``"="``, ``"~="``, or ``"?"`` for relations that are not looked at.
         cut: the text ends with the last side, so that its last number may go on.
-        dash: a dash stands before the first side, which may be the mark of an item or a sign.
+        dash: a dash precedes the first side; it may be the mark of an item or a sign.
         at: offsets of the signs in the text.
     """
 
@@ -90,7 +89,7 @@ class Chain:
     at: tuple[int, ...] = ()
 
 
-def chains(text: str) -> list[Chain]:
+def chains(text: str) -> list[EquationChain]:
     """The equations of a text, in order."""
     if not any(sign in text for sign in _SIGNS):
         return []
@@ -98,12 +97,12 @@ def chains(text: str) -> list[Chain]:
     text = _MARKUP.sub(lambda match: ";" + " " * (len(match.group()) - 1), text)
     dashes = {match.end() for match in _DASHED.finditer(text)}
     masked = _ITEM.sub(lambda match: " " * len(match.group()), text)
-    found: list[Chain] = []
+    result: list[EquationChain] = []
     for before, piece, after in _pieces(_tokens(masked)):
         chain = _chain(before, piece, after, len(text))
         if chain is not None:
-            found.append(replace(chain, dash=piece[0].start in dashes))
-    return found
+            result.append(replace(chain, dash=piece[0].start in dashes))
+    return result
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -156,8 +155,8 @@ def _pieces(tokens: list[_Token]) -> list[Piece]:
         if token.kind == "soft":
             while at < len(tokens) and tokens[at].kind == "soft":
                 at += 1
-            goes_on = at < len(tokens) and tokens[at].kind == "rel"
-            if not goes_on and not (previous is not None and previous.kind == "rel"):
+            continues = at < len(tokens) and tokens[at].kind == "rel"
+            if not continues and not (previous is not None and previous.kind == "rel"):
                 flush(None)
         elif token.text == "$" and (_is_currency(previous, following) or _joins_formulas(previous, following)):
             continue
@@ -174,7 +173,7 @@ def _pieces(tokens: list[_Token]) -> list[Piece]:
             flush(None)
         elif token.kind in {"word", "text", "any"}:
             if any(current[at].text == "{" for at in brackets):
-                current.append(token._replace(kind="word"))  # a name, or what nobody can read: no end of a side
+                current.append(token._replace(kind="word"))  # a name, or unreadable: no end of a side
             elif token.text in _FUNCTIONS and following is not None and following.text == "(":
                 current.append(token._replace(kind="cmd", text="\\" + token.text))
             else:
@@ -182,7 +181,7 @@ def _pieces(tokens: list[_Token]) -> list[Piece]:
         elif token.kind == "letter" and token.text in "xX" and _between_numbers(previous, tokens[at : at + 2]):
             current.append(token._replace(kind="op", text="*"))
         elif token.kind in {"rel", "other"}:
-            if brackets:  # a bracket around words, or around the whole: the equation begins inside it
+            if brackets:  # a bracket around words, or around everything: the equation begins inside it
                 inside = current[brackets[-1] + 1 :]
                 current[:] = current[: brackets[-1]]
                 flush(None)
@@ -206,14 +205,14 @@ def _pieces(tokens: list[_Token]) -> list[Piece]:
 
 
 def _joins_formulas(previous: Edge, following: Edge) -> bool:
-    """True if a dollar sign stands beside a sign of equality between two formulas: ``$2+2$ = $4$``."""
+    """True if a dollar sign is next to a sign of equality between two formulas: ``$2+2$ = $4$``."""
     return (previous is not None and previous.kind == "rel") or (
         following is not None and following.kind == "rel" and previous is not None
     )
 
 
 def _states(current: list[_Token], following: Edge) -> bool:
-    """True if a word such as "is" stands between arithmetic and a number: "3 + 4 is 7"."""
+    """True if a word such as "is" connects arithmetic and a number: "3 + 4 is 7"."""
     if not current or not (current[-1].kind == "num" or current[-1].text in _CLOSERS):
         return False
     worked = any(token.text in _WORK for token in current) and not any(token.kind == "other" for token in current)
@@ -238,7 +237,7 @@ def _begins_value(token: _Token) -> bool:
 
 
 def _is_currency(previous: Edge, following: Edge) -> bool:
-    """True if a dollar sign stands before an amount: after a number it closes a formula."""
+    """True if a dollar sign precedes an amount: after a number it closes a formula."""
     if following is None or following.kind != "num" or following.spaced:
         return False
     return previous is None or previous.kind in {"rel", "other"} or previous.text in (_WORK | _OPENERS)
@@ -257,7 +256,7 @@ def _between_numbers(previous: Edge, ahead: list[_Token]) -> bool:
     return left and bool(ahead) and (ahead[0].kind == "num" or ahead[0].text in _OPENERS)
 
 
-def _chain(before: Edge, piece: list[_Token], after: Edge, length: int) -> Chain | None:
+def _chain(before: Edge, piece: list[_Token], after: Edge, length: int) -> EquationChain | None:
     signs = [token for token in piece if token.kind in {"rel", "other"}]
     if not any(token.kind == "rel" for token in signs):
         return None
@@ -270,15 +269,15 @@ def _chain(before: Edge, piece: list[_Token], after: Edge, length: int) -> Chain
     sides = [_side(part) for part in parts]
     if parts[0] and before is not None and _misleads(before, parts[0]):
         sides[0] = ""
-    if parts[-1] and after is not None and _goes_on(parts[-1][-1], signs[-1], after):
+    if parts[-1] and after is not None and _continues(parts[-1][-1], signs[-1], after):
         sides[-1] = ""
     texts = tuple("?" if s.kind == "other" else "~=" if s.text in _ABOUT else "=" for s in signs)
     offsets = tuple(token.start for token in signs)
-    return Chain(tuple(sides), texts, cut=bool(parts[-1]) and parts[-1][-1].end == length, at=offsets)
+    return EquationChain(tuple(sides), texts, cut=bool(parts[-1]) and parts[-1][-1].end == length, at=offsets)
 
 
 def _misleads(before: _Token, side: list[_Token]) -> bool:
-    """True if what stands before an equation may belong to its first side."""
+    """True if the text before an equation may belong to its first side."""
     if _word(before) in _BEFORE or before.end == side[0].start:
         return True
     if not any(token.text in _WORK or token.kind == "cmd" for token in side):
@@ -286,7 +285,7 @@ def _misleads(before: _Token, side: list[_Token]) -> bool:
     return len(side) > 1 and side[0].text in _WORK and side[1].spaced
 
 
-def _goes_on(last: _Token, sign: _Token, after: _Token) -> bool:
+def _continues(last: _Token, sign: _Token, after: _Token) -> bool:
     """True if the text after an equation may belong to its last side."""
     if _word(after) in _AFTER or last.end == after.start or last.text in _WORK - {"!", "%", "²", "³"}:
         return True
@@ -300,7 +299,7 @@ def _word(token: _Token) -> str:
     return token.text.lower().replace("’", "'")
 
 
-def _whole(part: list[_Token]) -> str:
+def _integer_division(part: list[_Token]) -> str:
     """The value of ``17 mod 5``, ``17 % 5`` or ``17 // 5``."""
     value, divisor = (token.text.replace(",", "") for token in (part[0], part[2]))
     if not (value.isdecimal() and divisor.isdecimal() and len(value) + len(divisor) < 60 and int(divisor)):
@@ -309,15 +308,15 @@ def _whole(part: list[_Token]) -> str:
 
 
 def _side(part: list[_Token]) -> str:
-    """The text of one side; empty if it is none that can be read."""
+    """The text of one side; empty if it cannot be read."""
     while part and part[0].text in {"*", "**"}:  # bold type
         part = part[1:]
     while part and part[-1].text in {"*", "**"}:
         part = part[:-1]
-    if len(part) == 3 and part[1].text in _WHOLE:
-        return _whole(part)
+    if len(part) == 3 and part[1].text in _INTEGER_SIGNS:
+        return _integer_division(part)
     if not part or any(token.text in _UNREAD or token.kind == "word" for token in part):
-        return ""  # a ratio, a time, a whole division or a congruence among other things
+        return ""  # for example a ratio, a time, an integer division or a congruence
     if any(token.text == "%" and follower.kind == "num" for token, follower in pairwise(part)):
         return ""  # the remainder in a programming language
     text = "".join((" " if token.spaced and at else "") + token.text for at, token in enumerate(part))

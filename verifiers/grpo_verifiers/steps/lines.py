@@ -2,12 +2,12 @@
 
 import re
 
-from grpo_verifiers.reading.boxes import tagged
+from grpo_verifiers.reading.boxes import tag_sections
 from grpo_verifiers.steps.segments import Span, first_visible, tiled
 
 _VISIBLE_LINE = re.compile(r"^[^\S\n]*+(\S)", re.MULTILINE)
 _PARAGRAPH = re.compile(r"(?:\A|\n[^\S\n]*+\n)\s*+(\S)")
-# At the start of a line, perhaps behind markdown. "Step 1" without a mark after it, or within a line, refers to a step.
+# At the start of a line, perhaps after markdown. "Step 1" without a mark after it, or inside a line, refers to a step.
 _NUMBERED = re.compile(
     r"^[ \t]*+([*_#>-]{0,6}[ \t]*+[*_]{0,3}step[ \t]*+#?\d{1,6}[*_]{0,3}[ \t]*+[:.)–—-])", re.MULTILINE | re.IGNORECASE
 )
@@ -34,14 +34,14 @@ def blank_line(text: str) -> list[Span]:
     >>> segment("first\nline\n\nsecond", "blank_line")
     [(0, 12), (12, 18)]
     """
-    # after the last visible character nothing begins: a long run of line ends there is looked at once
+    # nothing begins after the last visible character: a long run of line ends there is scanned once
     return tiled([match.start(1) for match in _PARAGRAPH.finditer(text.rstrip())], len(text))
 
 
 def numbered(text: str) -> list[Span]:
     r"""A step begins at each line that begins with ``Step 1:`` (or ``Step 1.``, ``**Step 1:**``, ``### Step 1 -``).
 
-    What stands before the first such line belongs to no step; a text without one has no steps.
+    Text before the first such line belongs to no step; a text without one has no steps.
 
     Use it when the prompt asks for numbered steps, or the model was trained on them (Math-Shepherd).
 
@@ -91,12 +91,12 @@ def sentence(text: str) -> list[Span]:
 def tags(text: str) -> list[Span]:
     """Each ``<step>…</step>`` is a step, its tags included; text outside of them belongs to none.
 
-    A tag that opens inside an open step ends that one. A step that is never closed, being cut off, reaches to the end.
+    A tag that opens inside an open step ends that one. An unclosed step of a cut completion reaches to the end.
 
-    Use it when the prompt asks for ``<step>`` tags, so that the model itself says where its steps are.
+    Use it when the prompt asks for ``<step>`` tags, so that the model itself marks its steps.
 
     >>> from grpo_verifiers.steps import segment
     >>> segment("So: <step>2 + 2</step> then <step>4", "tags")
     [(4, 22), (28, 35)]
     """
-    return [(tag.start, tag.end) for tag in tagged(text, "step")]
+    return [(tag.start, tag.end) for tag in tag_sections(text, "step")]

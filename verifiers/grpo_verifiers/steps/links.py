@@ -41,21 +41,21 @@ from grpo_verifiers.math.compare.quantities import angles, quantity
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import STRUCTURES, Node, children, number, rebuilt, walk, weight
+from grpo_verifiers.math.tree import STRUCTURES, Node, children, map_children, number, walk, weight
 from grpo_verifiers.math.values.canon import NoFormError, TooBigError, canon, exact
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 from grpo_verifiers.reading.budget import spend
-from grpo_verifiers.steps.equations import Chain
+from grpo_verifiers.steps.equations import EquationChain
 
 MIN_ROUNDED, MIN_CUT = 2, 4
-"""Significant digits of a decimal that is rounded, and of one that is cut."""
+"""Least significant digits of a rounded decimal, and of a cut one."""
 FARTHEST = Fraction(1, 20)
 """Largest relative error of a rounded number: that of two digits."""
 _MAX_EXPONENT = 400
 
 
-class Shown(NamedTuple):
+class WrittenNumber(NamedTuple):
     """A number as written: its value, the unit of its last digit, how many digits are significant."""
 
     value: Fraction
@@ -63,7 +63,7 @@ class Shown(NamedTuple):
     digits: int
 
 
-def shown(node: Node, *, about: bool) -> Shown | None:
+def shown(node: Node, *, about: bool) -> WrittenNumber | None:
     r"""A decimal, a percentage or ``6.02 \cdot 10^{23}`` as written; with ``about``, an integer as well."""
     scale = Fraction(1)
     if node[0] == "-":
@@ -77,22 +77,22 @@ def shown(node: Node, *, about: bool) -> Shown | None:
     value, places = node[1], node[2] or 0
     digits = str(value.numerator * 10**places // value.denominator).lstrip("0")
     zeros = 0
-    if node[2] is None and len(kept := digits.rstrip("0")) >= MIN_ROUNDED:
-        zeros = len(digits) - len(kept)
-    return Shown(value * scale, abs(scale) * Fraction(10) ** (zeros - places), len(digits) - zeros)
+    if node[2] is None and len(significant := digits.rstrip("0")) >= MIN_ROUNDED:
+        zeros = len(digits) - len(significant)
+    return WrittenNumber(value * scale, abs(scale) * Fraction(10) ** (zeros - places), len(digits) - zeros)
 
 
-def rounds(number: Shown, exact: Fraction, *, about: bool) -> bool:
-    """True if a number is a value rounded at its last digit, up or to even, and has the digits that this takes."""
+def rounds(number: WrittenNumber, exact: Fraction, *, about: bool) -> bool:
+    """True if a number is a value rounded at its last digit, up or to even, with enough digits."""
     off = abs(number.value - exact)
     enough = about or number.digits >= MIN_ROUNDED
     if off == number.unit / 2 and abs(number.value) < abs(exact) and number.value / number.unit % 2:
-        return False  # a half goes up, or to an even digit
+        return False  # a half rounds up, or to an even digit
     return enough and off <= number.unit / 2 and off <= FARTHEST * max(abs(exact), abs(number.value))
 
 
-def cuts(number: Shown, exact: Fraction) -> bool:
-    """True if a number is a value cut at its last digit, and has the digits that this takes."""
+def cuts(number: WrittenNumber, exact: Fraction) -> bool:
+    """True if a number is a value cut at its last digit, with enough digits."""
     short = abs(exact) - abs(number.value)
     return number.digits >= MIN_CUT and number.value * exact > 0 and 0 <= short < number.unit
 
@@ -114,7 +114,7 @@ class Rounding(NamedTuple):
     unit: Fraction
 
 
-class Drift:
+class RoundingDrift:
     """Groups of values linked by rounding: lowest, highest, coarsest unit."""
 
     def __init__(self) -> None:
@@ -152,11 +152,11 @@ class Drift:
 _OPTIONS = Options(evaluated=False, reduced=False, percent="value", decimals=0)
 _NOT_VALUES = STRUCTURES | {"rel", "pm", "unit", "currency", "big"}
 _MAX_TERMS = 400
-"""Of an identity in letters: more are not multiplied out."""
+"""Limit for multiplying out an identity in letters."""
 _ABOUT = Fraction(1, 200)
 """Largest relative difference of two expressions that are about equal and no numbers."""
 ZERO, ONE, HUNDRED = number(0), number(1), number(100)
-Found = tuple["Holds", Rounding | None]
+LinkVerdict = tuple["Holds", Rounding | None]
 
 
 class Holds(Enum):
@@ -164,12 +164,12 @@ class Holds(Enum):
 
     YES = "yes"
     NO = "no"
-    NOTHING = "nothing"  # it says nothing that could be wrong, or nothing that can be told
+    NOTHING = "nothing"  # it cannot be wrong, or cannot be decided
     OPEN = "open"  # a worker can tell
 
 
 class Link(NamedTuple):
-    """Two sides of a sign, what is known of them, where the sign stands, and how one was rounded to the other."""
+    """Two sides of a sign, the verdict on them, the offset of the sign, and the rounding of one side to the other."""
 
     holds: Holds
     key: frozenset[Node]
@@ -178,10 +178,10 @@ class Link(NamedTuple):
     rounding: Rounding | None
 
 
-def links(chain: Chain, *, rounding: bool, full: bool) -> Iterator[Link]:
-    """The links of a chain that can be looked at.
+def links(chain: EquationChain, *, rounding: bool, full: bool) -> Iterator[Link]:
+    """The links of a chain that can be judged.
 
-    ``rounding``: a decimal may stand for what it is the rounding of. ``full``: decide what takes many digits.
+    ``rounding``: a decimal may be a rounded value. ``full``: also decide links that take many digits.
     """
     nodes = [_read(side) for side in chain.sides]
     for at, sign in enumerate(chain.signs):
@@ -215,7 +215,7 @@ def _read(side: str) -> Node | None:
 
 
 @lru_cache(maxsize=4096)
-def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) -> Found:
+def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) -> LinkVerdict:
     nothing = Holds.NOTHING, None
     if plain(left) == plain(right) or _terms(left) + _terms(right) > _MAX_TERMS:
         return nothing
@@ -223,43 +223,43 @@ def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) ->
         try:
             canon(node)
         except TooBigError:
-            return nothing  # nobody computes that
+            return nothing  # too large for a calculation
         except NoFormError:
             pass
     if is_symbolic(left) or is_symbolic(right):
-        # As an identity it is right; if it is none, it may be a definition or a condition.
+        # An identity holds; any other equation may be a definition or a condition.
         return (Holds.YES, None) if sign == "=" and quick(left, right, _OPTIONS)[0] else nothing
 
     compare = _about if sign == "~=" else partial(_equal, rounding=rounding, full=full)
-    found = compare(left, right)
-    return found if found[0] is not Holds.NO else _read_otherwise(left, right, compare)
+    result = compare(left, right)
+    return result if result[0] is not Holds.NO else _read_otherwise(left, right, compare)
 
 
-def _equal(left: Node, right: Node, *, rounding: bool, full: bool) -> Found:
+def _equal(left: Node, right: Node, *, rounding: bool, full: bool) -> LinkVerdict:
     outcome = (precise if full else quick)(left, right, _OPTIONS)[0]
     if outcome is None:
         return Holds.NOTHING if full else Holds.OPEN, None
     if outcome:
         return Holds.YES, None
-    found = _rounded(left, right, about=False) if rounding else None
-    return (Holds.NO, None) if found is None else (Holds.YES, found)
+    result = _rounded(left, right, about=False) if rounding else None
+    return (Holds.NO, None) if result is None else (Holds.YES, result)
 
 
-def _about(left: Node, right: Node) -> Found:
+def _about(left: Node, right: Node) -> LinkVerdict:
     first, second = _value(left), _value(right)
     if first is None or second is None:
         return Holds.NOTHING, None
     if first == second:
         return Holds.YES, None
-    found = _rounded(left, right, about=True)
-    if found is None and shown(left, about=True) is None and shown(right, about=True) is None:
+    result = _rounded(left, right, about=True)
+    if result is None and shown(left, about=True) is None and shown(right, about=True) is None:
         unit = _ABOUT * max(abs(first), abs(second))
-        found = Rounding(first, second, unit) if abs(first - second) <= unit else None
-    return (Holds.NO, None) if found is None else (Holds.YES, found)
+        result = Rounding(first, second, unit) if abs(first - second) <= unit else None
+    return (Holds.NO, None) if result is None else (Holds.YES, result)
 
 
 def _rounded(left: Node, right: Node, *, about: bool) -> Rounding | None:
-    """The rounding by which one side stands for the other, if there is one."""
+    """The rounding of one side to the other, if there is one."""
     for side, rounded in ((left, right), (right, left)):
         value, decimal = _value(side), shown(rounded, about=about)
         if value is None or decimal is None:
@@ -269,9 +269,9 @@ def _rounded(left: Node, right: Node, *, about: bool) -> Rounding | None:
     return None
 
 
-def _read_otherwise(left: Node, right: Node, compare: Callable[[Node, Node], Found]) -> Found:
-    """The verdict on a link that is wrong as written: a percent sign, a base or degrees may be meant otherwise."""
-    no: Found = Holds.NO, None
+def _read_otherwise(left: Node, right: Node, compare: Callable[[Node, Node], LinkVerdict]) -> LinkVerdict:
+    """The verdict on a link that is wrong as written, by other readings of a percent sign, a base or degrees."""
+    no: LinkVerdict = Holds.NO, None
     for side, other in ((left, right), (right, left)):
         if side[0] == "%" and other[0] != "n" and HUNDRED in walk(other):
             as_unit = compare(side[1], other)[0]
@@ -282,18 +282,18 @@ def _read_otherwise(left: Node, right: Node, compare: Callable[[Node, Node], Fou
         ten, two = (compare(with_base(left, base), with_base(right, base)) for base in (10, 2))
         return ten if ten[0] is not Holds.NO else (Holds.NOTHING, None) if two[0] is Holds.YES else two
     degrees = _in_degrees(left), _in_degrees(right)
-    found = compare(*degrees) if degrees != (left, right) else no
-    return (Holds.NOTHING, None) if found[0] is Holds.YES else found
+    result = compare(*degrees) if degrees != (left, right) else no
+    return (Holds.NOTHING, None) if result[0] is Holds.YES else result
 
 
 def _in_degrees(node: Node) -> Node:
     if node[0] == "f" and node[1] in {"sin", "cos", "tan"} and len(node[2]) == 1 and node[2][0][0] == "n":
         return ("f", node[1], (("deg", node[2][0]),))
-    return rebuilt(node, _in_degrees)
+    return map_children(node, _in_degrees)
 
 
 def _terms(node: Node) -> float:
-    """At most so many terms in the letters of an expression, once it is multiplied out."""
+    """An upper bound on the terms of an expression in letters after multiplying out."""
     if not is_symbolic(node):
         return 1.0
     kind = node[0]
@@ -307,7 +307,7 @@ def _terms(node: Node) -> float:
 
 
 def is_symbolic(node: Node) -> bool:
-    """True if an expression has letters that stand for something."""
+    """True if an expression has variables."""
     for top in walk(node):
         if top[0] == "v" and top[1] not in {"pi", "inf"}:
             return True
@@ -317,8 +317,8 @@ def is_symbolic(node: Node) -> bool:
 
 
 def plain(node: Node) -> Node:
-    """An expression without what changes nothing: the order of terms, zeros added, factors of one."""
-    node = rebuilt(node, plain)
+    """An expression in a plain form: terms in order, without added zeros and factors of one."""
+    node = map_children(node, plain)
     kind = node[0]
     if kind == "n":
         return number(node[1])
@@ -341,7 +341,7 @@ def shape(node: Node) -> Node:
     """An expression with every number alike: ``3 + 4`` and ``5 + 1`` have one shape, ``3 + 4 + 5`` has another."""
     if node[0] == "n":
         return ONE
-    node = rebuilt(node, shape)
+    node = map_children(node, shape)
     return (node[0], *sorted(node[1:], key=repr)) if node[0] in {"+", "*"} else node
 
 
@@ -369,5 +369,5 @@ def _may_go_on(left: Node, right: Node) -> bool:
     value = abs(value)
     if digits[2] is not None:
         return bool(value * 10**places // 1 == digits[1] * 10**places and value != digits[1])
-    whole, shown = str(value.numerator // value.denominator), str(digits[1].numerator)
-    return bool(whole.startswith(shown) and value != digits[1])
+    integer, shown = str(value.numerator // value.denominator), str(digits[1].numerator)
+    return bool(integer.startswith(shown) and value != digits[1])

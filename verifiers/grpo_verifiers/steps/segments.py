@@ -1,7 +1,7 @@
 """The steps of a text by name: character spans, in order, disjoint, in range.
 
-A span runs from a step's first visible character to the start of the next step, so that what ends a step (a blank line,
-a full stop) belongs to it. White space before the first step belongs to none. Special tokens count as white space. A
+A span runs from a step's first visible character to the start of the next step, so that its end (a blank line, a full
+stop) belongs to it. White space before the first step belongs to none. Special tokens count as white space. A
 text of more than `MAX_STEPS` steps has its last ones joined.
 """
 
@@ -28,7 +28,7 @@ SEGMENTERS: Registry[Segmenter] = Registry(
         "sentence": f"{_HERE}.lines:sentence",
         "statements": f"{_HERE}.statements:statements",
         "tags": f"{_HERE}.lines:tags",
-        "turn": f"{_HERE}.segments:whole",
+        "turn": f"{_HERE}.segments:one_turn",
     },
 )
 """Segmenters by name; a reference (``package.module:function``, ``./file.py:function``) is one, too."""
@@ -39,12 +39,12 @@ _SPECIAL = re.compile(
 
 
 def without_specials(text: str) -> str:
-    """The text with special tokens (``<|im_end|>``, ``</s>`` and the like) blanked out; every offset stays."""
+    """The text with special tokens (``<|im_end|>``, ``</s>`` and the like) blanked out; offsets do not change."""
     return _SPECIAL.sub(lambda match: " " * len(match.group()), text)
 
 
-def whole(text: str) -> list[Span]:
-    """What the model said in one go, between results of tools: a turn. Without tools all of it is one step.
+def one_turn(text: str) -> list[Span]:
+    """The text of the model between results of tools, a turn, is one step. Without tools everything is one step.
 
     Use it when the model calls tools and each of its turns should answer for itself.
 
@@ -56,18 +56,18 @@ def whole(text: str) -> list[Span]:
 
 
 def own_text(text: str, turn_spans: Sequence[Span] | None) -> str:
-    """The text with all that stands outside of the model's turns blanked out: results of tools are nobody's steps.
+    """The text with everything outside of the model's turns blanked out: results of tools are no steps.
 
     >>> own_text("2+2?<tool>5", [(0, 4)])
     '2+2?       '
     """
     if turn_spans is None:
         return text
-    kept, at = [], 0
+    pieces, at = [], 0
     for start, end in turn_spans:
-        kept += [_blank(text[at:start]), text[start:end]]
+        pieces += [_blank(text[at:start]), text[start:end]]
         at = end
-    return "".join([*kept, _blank(text[at:])])
+    return "".join([*pieces, _blank(text[at:])])
 
 
 def _blank(text: str) -> str:
@@ -84,27 +84,27 @@ def segment(text: str, by: str = "newline", turn_spans: Sequence[Span] | None = 
         text: a completion, with special tokens or without.
         by: the name of a segmenter or a reference to a function from a text to spans; such a function gets the text as
             it is, special tokens included.
-        turn_spans: where the model's own turns are, if there are tools. With ``turn`` they are the steps; with any
+        turn_spans: the spans of the model's own turns, if there are tools. With ``turn`` they are the steps; with any
             other the text is to be `own_text`, and its steps end where a turn ends.
 
     Raises:
         UnknownNameError: no segmenter has that name.
-        VerifierError: the function returned something that is no list of spans, in order, disjoint and in range.
+        VerifierError: the function did not return a list of spans in order, disjoint and in range.
     """
-    found = SEGMENTERS.get(by)
+    segmenter = SEGMENTERS.get(by)
     own = is_reference(by)
     if turn_spans is not None and by == "turn":
         return list(turn_spans)
-    spans = _checked(by, found(text), len(text)) if own else list(found(without_specials(text)))
+    spans = _checked(by, segmenter(text), len(text)) if own else list(segmenter(without_specials(text)))
     if turn_spans is not None:
-        spans = _within(spans, turn_spans)
+        spans = _cut_to_turns(spans, turn_spans)
     if len(spans) > MAX_STEPS:
         spans[MAX_STEPS - 1 :] = [(spans[MAX_STEPS - 1][0], spans[-1][1])]
     return spans
 
 
-def _within(spans: Sequence[Span], turns: Sequence[Span]) -> list[Span]:
-    """What of each span lies in turns: a span over two turns is one in each."""
+def _cut_to_turns(spans: Sequence[Span], turns: Sequence[Span]) -> list[Span]:
+    """The parts of spans inside turns: a span over two turns is split."""
     cut = [(max(start, first), min(end, last)) for start, end in spans for first, last in turns]
     return [(start, end) for start, end in cut if start < end]
 
@@ -112,25 +112,25 @@ def _within(spans: Sequence[Span], turns: Sequence[Span]) -> list[Span]:
 def segmenter_problems(by: Any) -> list[str]:
     """The problems with the name of a segmenter."""
     try:
-        found = SEGMENTERS.get(by)
+        segmenter = SEGMENTERS.get(by)
     except VerifierError as error:
         return [str(error)]
-    return [] if callable(found) else [f"the segmenter {by!r} is {type(found).__name__}, expected a function."]
+    return [] if callable(segmenter) else [f"the segmenter {by!r} is {type(segmenter).__name__}, expected a function."]
 
 
 def _checked(by: str, spans: Any, length: int) -> list[Span]:
-    found: list[Span] = []
+    checked: list[Span] = []
     last = 0
     for span in spans if isinstance(spans, Sequence) and not isinstance(spans, str) else [spans]:
         good = isinstance(span, Sequence) and len(span) == 2 and all(type(edge) is int for edge in span)
         if not good or not last <= span[0] <= span[1] <= length:
             raise VerifierError(
                 f"the segmenter {by!r} gave {span!r:.80}, expected (start, end) offsets of characters, each step at or "
-                f"after the end of the one before ({last}) and within the text ({length} characters)."
+                f"after the end of the one before ({last}) and inside the text ({length} characters)."
             )
-        found.append((span[0], span[1]))
+        checked.append((span[0], span[1]))
         last = span[1]
-    return found
+    return checked
 
 
 def tiled(starts: Sequence[int], end: int) -> list[Span]:
@@ -139,5 +139,5 @@ def tiled(starts: Sequence[int], end: int) -> list[Span]:
 
 
 def first_visible(text: str, start: int, end: int) -> int:
-    """Offset of the first character in ``[start, end)`` that is no white space; ``end`` if there is none."""
+    """Offset of the first visible character in ``[start, end)``, else ``end``."""
     return end - len(text[start:end].lstrip())

@@ -28,7 +28,7 @@ def statements(text: str) -> list[Span]:
         return []
     begin, end, indent, *_ = blocks[-1]
     starts: list[int] = []
-    attached = False  # the step that has begun still waits for its statement: a comment or decorator
+    attached = False  # the current step still needs its statement: it has a comment or decorator only
     for at in _logical_lines(text, begin, end):
         edge = at + len(indent) if text.startswith(indent, at, end) else at
         if edge >= end or text[edge].isspace():
@@ -38,14 +38,14 @@ def statements(text: str) -> list[Span]:
             starts.append(edge)
         attached = (attached or first not in ")]}") and first in "#@"
     visible = first_visible(text, begin, end)
-    if starts and visible < starts[0]:  # the block begins with an indented line: a mistake, and somebody's
+    if starts and visible < starts[0]:  # the block begins with an indented line: a mistake, which belongs to a step
         starts[0] = visible
     return tiled(starts or ([visible] if visible < end else []), end)
 
 
 def _logical_lines(text: str, at: int, end: int) -> list[int]:
     """Offsets of the lines that lie in no bracket or string and continue no other, in one pass."""
-    found = [at] if at < end else []
+    starts = [at] if at < end else []
     depth = 0
     while (match := MARK.search(text, at, end)) is not None:
         mark = match.group()
@@ -54,12 +54,12 @@ def _logical_lines(text: str, at: int, end: int) -> list[int]:
             stop = text.find("\n", at, end)
             at = end if stop < 0 else stop
         elif mark == "\\":
-            at += 1 + (text.startswith("\r\n", at))  # what it escapes: a line end, most of the time
+            at += 1 + (text.startswith("\r\n", at))  # the escaped character: mostly a line end
         elif mark[0] in "\"'":
             at = after_string(text, at, end, mark)
         elif mark == "\n":
             if depth == 0 and at < end:
-                found.append(at)
+                starts.append(at)
         else:
             depth = depth + 1 if mark in _OPEN else max(0, depth - 1)
-    return found
+    return starts

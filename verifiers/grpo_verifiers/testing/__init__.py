@@ -1,4 +1,4 @@
-"""The contract kit: what every verifier must hold, checked on yours with a few completions that you know the answer to.
+"""The contract kit: checks that every verifier must pass, run on a few completions with expected answers.
 
 ::
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from grpo_verifiers.base import Verifier
 from grpo_verifiers.function import FunctionVerifier
-from grpo_verifiers.testing.contract import Check, as_tests, require
+from grpo_verifiers.testing.contract import ContractCheck, as_tests, require
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 from grpo_verifiers.verifying import get_verifier
 
@@ -58,7 +58,7 @@ class Contract:
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """All of them."""
+        """All completions of the contract."""
         return (*self.accept, *self.reject)
 
     def batch(self, cases: Sequence[Case]) -> tuple[list[Any], list[Any], dict[str, list[Any]]]:
@@ -77,31 +77,31 @@ class Contract:
 
 
 def check_verdicts(contract: Contract) -> None:
-    """Accepts what it must accept (above the threshold), rejects what it must reject (the threshold or less)."""
+    """It accepts and rejects the completions that it must: above the threshold, and at most the threshold."""
     bound = contract.threshold
     for (completion, columns), verdict in zip(contract.cases, contract.run(contract.cases), strict=True):
         accepted = verdict.score is not None and verdict.score > bound
         rejected = verdict.score is not None and verdict.score <= bound
-        wanted = (completion, columns) in contract.accept
-        assert accepted if wanted else rejected, (
-            f"{completion!r:.200} with {dict(columns)!r:.200} must be {'accepted' if wanted else 'rejected'}: {verdict}"
+        good = (completion, columns) in contract.accept
+        assert accepted if good else rejected, (
+            f"{completion!r:.200} with {dict(columns)!r:.200} must be {'accepted' if good else 'rejected'}: {verdict}"
         )
 
 
 def check_statuses(contract: Contract) -> None:
-    """A verdict's status and score say the same: what must be accepted is not called wrong, nor the rest correct."""
+    """A verdict's status agrees with its score: no accepted completion is called wrong, no rejected one correct."""
     for case, verdict in zip(contract.cases, contract.run(contract.cases), strict=True):
         opposite = Status.WRONG if case in contract.accept else Status.CORRECT
         assert verdict.status is not opposite, f"{case[0]!r:.200} is called {opposite.value}: {verdict}"
 
 
 def check_rejects_something(contract: Contract) -> None:
-    """One that accepts everything tells nothing: without a completion to reject, meaningless ones stand in."""
+    """It rejects something: without a completion to reject, meaningless ones are tried."""
     if contract.reject:
         return
     verdicts = contract.run([(completion, contract.cases[0][1]) for completion in JUNK[:5]])
     accepted = [verdict.score is not None and verdict.score > contract.threshold for verdict in verdicts]
-    assert not all(accepted), "it accepts whatever it was tried on: name a completion that it must reject"
+    assert not all(accepted), "it accepts every completion that was tried: name one that it must reject"
 
 
 def check_types(contract: Contract) -> None:
@@ -137,8 +137,8 @@ def check_failures(contract: Contract) -> None:
         if getattr(part, "on_error", None) == "raise":
             continue
         score = part.failed("a completion that it failed on").score
-        assert score is not None, f"{part.label!r} leaves out what it fails on: its on_error is 'null'"
-        assert score <= max(0.0, contract.threshold), f"{part.label!r} scores {score:g} what it fails on"
+        assert score is not None, f"{part.label!r} leaves out completions that it fails on: its on_error is 'null'"
+        assert score <= max(0.0, contract.threshold), f"{part.label!r} scores {score:g} for its own failures"
     columns = contract.cases[0][1]
     for completion in JUNK[:QUICK]:
         verdict = contract.run([(completion, columns)])[0]
@@ -147,7 +147,7 @@ def check_failures(contract: Contract) -> None:
 
 
 def _parts(verifier: Verifier) -> Iterator[Verifier]:
-    """The verifiers that a composition is made of; itself, if it is none."""
+    """The verifiers of a composition; for any other the verifier itself."""
     if not verifier.parts:
         yield verifier
         return
@@ -156,7 +156,7 @@ def _parts(verifier: Verifier) -> Iterator[Verifier]:
 
 
 def check_missing_values(contract: Contract) -> None:
-    """A row whose columns are None does not make it raise; it may call that an error itself, and score None."""
+    """A row with None in its columns does not make it raise; it may return an error with score None."""
     verifier = contract.verifier
     strict = verifier.derive(on_error="raise") if isinstance(verifier, FunctionVerifier) else verifier
     for completion, columns in contract.cases[:2]:
@@ -171,7 +171,7 @@ def check_determinism(contract: Contract) -> None:
 
 
 def check_order(contract: Contract) -> None:
-    """A verdict does not depend on where in the batch its completion stands; nor on the batch, for single checks."""
+    """A verdict does not depend on the order of the batch; nor on the batch, for single checks."""
     forward, backward = contract.run(contract.cases), contract.run(contract.cases[::-1])
     assert forward == backward[::-1], "the order of a batch changes its verdicts"
     form = getattr(contract.verifier, "form", None)
@@ -189,7 +189,7 @@ def check_pickle(contract: Contract) -> None:
 
 
 def check_mutation(contract: Contract) -> None:
-    """It leaves what it is given as it was."""
+    """It does not change its arguments."""
     prompts, completions, columns = contract.batch(contract.cases)
     before = copy.deepcopy((prompts, completions, columns))
     contract.verifier.verify_batch(prompts, completions, **columns)
@@ -203,18 +203,18 @@ def check_trl_signature(contract: Contract) -> None:
     extra: dict[str, list[Any]] = {}
     metrics: dict[str, float] = {}
     chats = [[{"role": "assistant", "content": text}] if isinstance(text, str) else text for text in completions]
-    for given in (completions, chats):
+    for texts in (completions, chats):
         extra.clear()
         scores = contract.verifier(
             prompts=prompts,
-            completions=given,
+            completions=texts,
             completion_ids=ids,
             trainer_state=object(),
             log_extra=lambda name, values: extra.setdefault(name, []).extend(values),
             log_metric=metrics.__setitem__,
             **columns,
         )
-        assert len(scores) == len(given), f"{len(scores)} scores for {len(given)} completions"
+        assert len(scores) == len(texts), f"{len(scores)} scores for {len(texts)} completions"
         assert all(score is None or isinstance(score, float) for score in scores), f"scores are {scores}"
     label = contract.verifier.__name__
     assert {f"{label}_status", f"{label}_reason"} <= set(extra), "it logs no status and reason"
@@ -222,11 +222,11 @@ def check_trl_signature(contract: Contract) -> None:
 
 
 def check_settings(contract: Contract) -> None:
-    """Its settings are in order, its columns can be told before a run, and something ends it."""
+    """Its settings are valid, its columns can be listed before a run, and it has a deadline."""
     verifier = contract.verifier
     assert not verifier.check(), f"its settings are wrong: {verifier.check()}"
-    given = {name for _, columns in contract.cases for name in columns} - _NO_COLUMNS
-    lacking = set(verifier.required_columns.values()) - given
+    names = {name for _, columns in contract.cases for name in columns} - _NO_COLUMNS
+    lacking = set(verifier.required_columns.values()) - names
     assert not lacking, f"it needs the columns {sorted(lacking)}, which the cases do not give"
     assert isinstance(verifier.describe(), dict), "describe() gives no dictionary"
     if isinstance(verifier, FunctionVerifier) and verifier.isolation == "process":
@@ -239,12 +239,12 @@ def check_steps(contract: Contract) -> None:
     declared = contract.verifier.gives_steps
     if declared is None:
         return
-    given = any(verdict.steps for verdict in contract.run(contract.cases))
-    assert given == declared, f"steps is {declared}, and its verdicts have {'some' if given else 'none'}"
+    has_steps = any(verdict.steps for verdict in contract.run(contract.cases))
+    assert has_steps == declared, f"steps is {declared}, and its verdicts have {'some' if has_steps else 'none'}"
 
 
 def check_stated(contract: Contract) -> None:
-    """The answer that it states for a completion can stand in for the gold one; no completion makes that fail."""
+    """The answer that it reads from an accepted completion passes as gold; no completion makes the reading fail."""
     verifier = contract.verifier
     if not isinstance(verifier, FunctionVerifier) or verifier.reader is None:
         return
@@ -254,14 +254,14 @@ def check_stated(contract: Contract) -> None:
     assert stated, "it states no answer for any completion that must be accepted"
     for (text, columns), verdict in zip(stated, contract.run(stated), strict=True):
         accepted = verdict.score is not None and verdict.score > contract.threshold
-        assert accepted, f"{text!r:.200} is rejected with what it states as gold, {columns[column]!r:.80}: {verdict}"
+        assert accepted, f"{text!r:.200} is rejected with its own answer as gold, {columns[column]!r:.80}: {verdict}"
     for completion in JUNK[:QUICK]:
         answer = verifier.stated(completion)
         assert answer is None or isinstance(answer, str), f"states {answer!r:.80} for the completion {completion!r:.60}"
 
 
 def check_fast(contract: Contract) -> None:
-    """Its shortcut says what the check itself says."""
+    """Its shortcut agrees with the check."""
     for part in _parts(contract.verifier):
         if not isinstance(part, FunctionVerifier) or part.traits.fast is None:
             continue
@@ -290,7 +290,7 @@ CHECKS: tuple[Callable[[Contract], None], ...] = (
     check_failures,
     check_junk,
 )
-_CHECKS = tuple(Check(check.__name__, check) for check in CHECKS)
+_CHECKS = tuple(ContractCheck(check.__name__, check) for check in CHECKS)
 
 
 def contract_of(verifier: Any, accept: Sequence[Case], reject: Sequence[Case] = (), threshold: float = 0.0) -> Contract:
@@ -308,7 +308,7 @@ def check_verifier(
     threshold: float = 0.0,
     skip: Sequence[str] = (),
 ) -> None:
-    """Run every check, and raise one ``AssertionError`` with all that a verifier does not hold.
+    """Run every check, and raise one ``AssertionError`` that lists all failures.
 
     Args:
         verifier: a verifier, its name, a reference to it, or a function.
@@ -316,7 +316,7 @@ def check_verifier(
             ``completion_ids`` may be among them.
         reject: pairs that must score the threshold or less.
         threshold: 0, but for penalties, which never score above.
-        skip: names of checks that do not hold on purpose ("check_determinism" for one that asks a model).
+        skip: names of checks that fail on purpose ("check_determinism" for a verifier that calls a model).
     """
     contract = contract_of(verifier, accept, reject, threshold)
     require(f"verifier {contract.verifier.label!r}", contract, _CHECKS, skip)
@@ -327,7 +327,7 @@ def parametrize_with_checks(
 ) -> Any:
     """A pytest decorator: one test for each verifier and check, with the parameters ``check`` and ``contract``.
 
-    ``contracts`` maps the name in a test's id to what ``contract_of`` made. ``expected_failures`` maps that name to
+    ``contracts`` maps the name in a test's id to its contract. ``expected_failures`` maps that name to
     names of checks and the reason why they fail; such a test must fail.
     """
     import pytest

@@ -11,10 +11,10 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class Check(Generic[S]):
-    """One property that every part of a kind must have: ``run`` raises AssertionError when the subject lacks it.
+class ContractCheck(Generic[S]):
+    """One property that every part of a kind must have; ``run`` raises AssertionError if the subject lacks it.
 
-    ``applies`` says whether it is demanded of a subject; its name stands in reports and in ``expected_failures``.
+    ``applies`` tests whether a subject must pass it; ``name`` is for reports and ``expected_failures``.
     """
 
     name: str
@@ -28,27 +28,27 @@ class Check(Generic[S]):
 
 
 def failures(
-    subject: S, checks: Iterable[Check[S]], skip: Collection[str] = ()
-) -> Iterator[tuple[Check[S], Exception]]:
-    """The checks that a subject does not pass, each with what it raised."""
+    subject: S, checks: Iterable[ContractCheck[S]], skip: Collection[str] = ()
+) -> Iterator[tuple[ContractCheck[S], Exception]]:
+    """The checks that a subject fails, each with its exception."""
     for check in checks:
         if check.name in skip or not check.applies(subject):
             continue
         try:
             check.run(subject)
-        except Exception as error:  # noqa: BLE001 - every broken promise is reported, whatever it raises
+        except Exception as error:  # noqa: BLE001 - a failure of any kind is reported
             yield check, error
 
 
-def require(part: str, subject: S, checks: Sequence[Check[S]], skip: Sequence[str]) -> None:
-    """Run every check but those named in ``skip``, and raise one ``AssertionError`` with all that a part does not hold.
+def require(part: str, subject: S, checks: Sequence[ContractCheck[S]], skip: Sequence[str]) -> None:
+    """Run every check but those named in ``skip``, and raise one ``AssertionError`` that lists all failures.
 
-    ``part`` names it.
+    ``part`` is its name in messages.
     """
-    known = [check.name for check in checks]
+    names = [check.name for check in checks]
     for name in skip:
-        if name not in known:
-            raise ValueError(f"skip names {name!r}, which is no check; there is: {', '.join(known)}.")
+        if name not in names:
+            raise ValueError(f"skip names {name!r}, which is no check; there is: {', '.join(names)}.")
     broken = [f"{c.name}: {c.about}\n    {in_words(error)}" for c, error in failures(subject, checks, skip)]
     if broken:
         raise AssertionError(f"{part} breaks {len(broken)} of its promises:\n" + "\n".join(broken))
@@ -61,9 +61,9 @@ def in_words(error: Exception) -> str:
 
 def as_tests(
     subjects: Sequence[tuple[str, S]],
-    checks: Sequence[Check[S]],
+    checks: Sequence[ContractCheck[S]],
     expected_failures: Mapping[str, Mapping[str, str]] | None = None,
-    values: Callable[[Check[S], S], tuple[Any, ...]] = lambda check, subject: (partial(check.run, subject),),
+    values: Callable[[ContractCheck[S], S], tuple[Any, ...]] = lambda check, subject: (partial(check.run, subject),),
 ) -> list[Any]:
     """Parameters for pytest: one set for each subject, after its label, and check that applies to it.
 
@@ -77,10 +77,10 @@ def as_tests(
     for label, names in expected.items():
         if label not in applying:
             raise ValueError(f"expected_failures: {unknown('part', label, applying)}")
-        known = [check.name for check in applying[label]]
+        applicable = [check.name for check in applying[label]]
         for name in names:
-            if name not in known:
-                raise ValueError(f"expected_failures[{label!r}]: {unknown('check', name, known)}")
+            if name not in applicable:
+                raise ValueError(f"expected_failures[{label!r}]: {unknown('check', name, applicable)}")
     sets = []
     for label, subject in subjects:
         for check in (each for each in checks if each.applies(subject)):

@@ -1,4 +1,4 @@
-"""The contract kit of tools and environments: what each must hold, checked on yours with calls that you know.
+"""The contract kit of tools and environments: checks that each must pass, run on a few calls.
 
 ::
 
@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from grpo_verifiers.registry import import_reference
-from grpo_verifiers.testing.contract import Check, require
+from grpo_verifiers.testing.contract import ContractCheck, require
 from grpo_verifiers.tools.arguments import argument_problem
 from grpo_verifiers.tools.part import Method, ToolPart
 from grpo_verifiers.tools.registry import get_environment, get_tool
 
-Call = tuple[str, Mapping[str, Any]]
+MethodCall = tuple[str, Mapping[str, Any]]
 MAX_RESULT = 100_000
 """Characters of a result: one that fills the context ends the completion."""
 
@@ -38,23 +38,23 @@ class ToolContract:
     """A tool or an environment, rows of data, and calls that its author vouches for."""
 
     part: ToolPart
-    calls: tuple[Call, ...]
+    calls: tuple[MethodCall, ...]
     rows: tuple[Mapping[str, Any], ...] = ()
 
-    def made(self) -> Any:
-        """What a completion starts with: the function, or a new object of the class."""
+    def fresh(self) -> Any:
+        """The function, or a new object of the class, as at the start of a completion."""
         value = import_reference(self.part.reference)
         return value if self.part.kind == "function" else value(**self.part.kwargs)
 
-    def play(self, made: Any, row: Mapping[str, Any] | None) -> list[Any]:
-        """The result of ``reset``, where there is one, and of each call, in order."""
-        results = [] if row is None else [made.reset(**self.row_for(row))]
+    def play(self, subject: Any, row: Mapping[str, Any] | None) -> list[Any]:
+        """The results of ``reset`` (with a row) and of each call, in order."""
+        results = [] if row is None else [subject.reset(**self.row_for(row))]
         for name, arguments in self.calls:
             if self.part.kind == "environment":
-                results.append(getattr(made, name)(**json.loads(json.dumps(arguments))))
+                results.append(getattr(subject, name)(**json.loads(json.dumps(arguments))))
             else:
                 kwargs = self.part.kwargs if self.part.kind == "function" else {}
-                results.append(made(**json.loads(json.dumps(arguments)), **kwargs))
+                results.append(subject(**json.loads(json.dumps(arguments)), **kwargs))
         return results
 
     def row_for(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class ToolContract:
         return {name: value for name, value in row.items() if everything or name in named}
 
     def first_row(self) -> Mapping[str, Any] | None:
-        """Of an environment the first row, else None."""
+        """The first row of an environment, else None."""
         return self.rows[0] if self.part.kind == "environment" else None
 
 
@@ -82,7 +82,7 @@ def check_calls_fit(contract: ToolContract) -> None:
 
 
 def check_schema(contract: ToolContract) -> None:
-    """Its schemas are JSON, with the names that the model calls, and a description each."""
+    """Its schemas are JSON, with the names of its methods, and a description each."""
     for method in contract.part.methods:
         assert json.loads(json.dumps(method.schema)) == method.schema, f"the schema of {method.name} is no JSON"
         function = method.schema["function"]
@@ -92,7 +92,7 @@ def check_schema(contract: ToolContract) -> None:
 
 def check_results(contract: ToolContract) -> None:
     """Results are texts, or become short ones by ``str`` that say more than a type and an address."""
-    results = contract.play(contract.made(), contract.first_row())
+    results = contract.play(contract.fresh(), contract.first_row())
     names = (["reset"] if contract.part.kind == "environment" else []) + [name for name, _ in contract.calls]
     for name, result in zip(names, results, strict=True):
         if name == "reset":
@@ -107,30 +107,30 @@ def check_results(contract: ToolContract) -> None:
 
 def check_determinism(contract: ToolContract) -> None:
     """Equal calls, each from a fresh start, have equal results."""
-    first, second = ([str(each) for each in contract.play(contract.made(), contract.first_row())] for _ in range(2))
+    first, second = ([str(each) for each in contract.play(contract.fresh(), contract.first_row())] for _ in range(2))
     assert first == second, f"results differ from run to run: {first!r:.200} and {second!r:.200}"
 
 
 def check_reset(contract: ToolContract) -> None:
     """After another reset it is as new: nothing of the last completion is left."""
     for row in contract.rows:
-        fresh = [str(each) for each in contract.play(contract.made(), row)]
-        used = contract.made()
+        first = [str(each) for each in contract.play(contract.fresh(), row)]
+        used = contract.fresh()
         contract.play(used, contract.rows[-1])
         again = [str(each) for each in contract.play(used, row)]
-        assert fresh == again, f"after a reset it answers {again!r:.200}, a new one {fresh!r:.200}"
+        assert first == again, f"after a reset it answers {again!r:.200}, a new one {first!r:.200}"
 
 
 def check_reward(contract: ToolContract) -> None:
     """Rewards are finite numbers, before any call and after all; a turn's may be None."""
-    made = contract.made()
+    env = contract.fresh()
     for row in contract.rows:
-        for played in (lambda row=row: made.reset(**contract.row_for(row)), lambda row=row: contract.play(made, row)):
+        for played in (lambda row=row: env.reset(**contract.row_for(row)), lambda row=row: contract.play(env, row)):
             played()
             for name in ("get_reward", "get_turn_reward"):
-                if not hasattr(made, name):
+                if not hasattr(env, name):
                     continue
-                value = getattr(made, name)()
+                value = getattr(env, name)()
                 if name == "get_turn_reward" and value is None:
                     continue
                 number = isinstance(value, int | float) and math.isfinite(value)
@@ -138,16 +138,16 @@ def check_reward(contract: ToolContract) -> None:
 
 
 def check_state_key(contract: ToolContract) -> None:
-    """Its state key is a text, an integer or a tuple of such; equal states have equal keys; asking changes none."""
+    """Its state key is a text, an integer or a tuple of such; equal states have equal keys; reading it changes none."""
     if not contract.part.states:
         return
     keys = []
     for _ in range(2):
-        made = contract.made()
-        made.reset(**contract.row_for(contract.rows[0]))
-        keys += [made.state_key(), made.state_key()]
-        contract.play(made, contract.rows[0])
-        _check_key(made.state_key())
+        env = contract.fresh()
+        env.reset(**contract.row_for(contract.rows[0]))
+        keys += [env.state_key(), env.state_key()]
+        contract.play(env, contract.rows[0])
+        _check_key(env.state_key())
     _check_key(keys[0])
     assert len(set(keys)) == 1, f"the state after reset has the keys {keys!r:.200}"
 
@@ -164,14 +164,14 @@ def _is_environment(contract: ToolContract) -> bool:
     return contract.part.kind == "environment"
 
 
-CHECKS: tuple[Check[ToolContract], ...] = (
-    Check("check_schema", check_schema),
-    Check("check_calls_fit", check_calls_fit),
-    Check("check_results", check_results),
-    Check("check_determinism", check_determinism),
-    Check("check_reset", check_reset, _is_environment),
-    Check("check_reward", check_reward, _is_environment),
-    Check("check_state_key", check_state_key, _is_environment),
+CHECKS: tuple[ContractCheck[ToolContract], ...] = (
+    ContractCheck("check_schema", check_schema),
+    ContractCheck("check_calls_fit", check_calls_fit),
+    ContractCheck("check_results", check_results),
+    ContractCheck("check_determinism", check_determinism),
+    ContractCheck("check_reset", check_reset, _is_environment),
+    ContractCheck("check_reward", check_reward, _is_environment),
+    ContractCheck("check_state_key", check_state_key, _is_environment),
 )
 
 
@@ -183,13 +183,13 @@ def check_tool(
     skip: Sequence[str] = (),
     **kwargs: Any,
 ) -> None:
-    """Run every check on a tool, and raise one ``AssertionError`` with all that it does not hold.
+    """Run every check on a tool, and raise one ``AssertionError`` that lists all failures.
 
     Args:
         tool: its name, a reference to it, a function or a class.
         calls: arguments that it must answer without raising, in this order.
         base: folder that a relative ``./file.py`` starts from.
-        skip: names of checks that do not hold on purpose ("check_determinism" for one that draws).
+        skip: names of checks that fail on purpose ("check_determinism" for one that draws).
         **kwargs: its options.
     """
     part = get_tool(tool, base=base, **kwargs)
@@ -199,20 +199,20 @@ def check_tool(
 def check_environment(
     environment: str | Callable[..., Any],
     rows: Sequence[Mapping[str, Any]],
-    calls: Sequence[Call],
+    calls: Sequence[MethodCall],
     *,
     base: Path | str | None = None,
     skip: Sequence[str] = (),
     **kwargs: Any,
 ) -> None:
-    """Run every check on an environment, and raise one ``AssertionError`` with all that it does not hold.
+    """Run every check on an environment, and raise one ``AssertionError`` that lists all failures.
 
     Args:
         environment: its name, a reference to it, or a class.
         rows: rows of data that it is reset with.
         calls: a method and its arguments each, which it must answer without raising after each reset, in this order.
         base: folder that a relative ``./file.py`` starts from.
-        skip: names of checks that do not hold on purpose.
+        skip: names of checks that fail on purpose.
         **kwargs: its options.
     """
     if not rows:

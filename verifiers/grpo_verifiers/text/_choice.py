@@ -36,7 +36,7 @@ _JOIN = r"(?:\s{0,3}(?:,|/|&|\+|;|\||、|(?i:\b(?:and|or|and/or|both|also)\b)|�
 
 
 def stated_letter(completion: str, *, letters: str = "ABCDE", **options: Any) -> str | None:
-    """The letter that a completion declares; None where there is none, or several."""
+    """The letter that a completion declares; None for no letter or several."""
     verdicts = ((letter, choice(completion, letter, letters=letters, **options)) for letter in letters)
     return next((letter for letter, verdict in verdicts if verdict.status is Status.CORRECT), None)
 
@@ -72,21 +72,22 @@ def choice(
     """
     gold = _gold(answer, letters)
     if gold is None:
-        return excused(f"the answer column names none of {letters}: {show(answer)}")
-    text = _folded(answer_part(completion, think))
+        return excused(f"the answer column has none of the letters {letters}: {show(answer)}")
+    text = _fold(answer_part(completion, think))
     boxed, problem = stated_boxes(text, last_only=conflicts == "last")
     fields = [(box.start, box.content) for box in boxed] + [(tag.start, tag.content) for tag in answer_tags(text)]
-    found = [] if problem else _declarations(text, fields, letters)
-    if not found:
+    declarations = [] if problem else _declarations(text, fields, letters)
+    if not declarations:
         return Verdict(0.0, Status.UNPARSABLE, problem or f"no declaration of one of {letters}")
-    said = max(found, key=lambda item: item[0])[1] if conflicts == "last" else frozenset().union(*(s for _, s in found))
-    if len(said) > 1:
-        return Verdict(0.0, Status.WRONG, f"several different answers: {', '.join(sorted(said))}")
-    return Verdict(1.0 if said == {gold} else 0.0, detail=f"{min(said)} against {gold}")
+    last = max(declarations, key=lambda item: item[0])[1]
+    declared = last if conflicts == "last" else frozenset().union(*(each for _, each in declarations))
+    if len(declared) > 1:
+        return Verdict(0.0, Status.WRONG, f"several different answers: {', '.join(sorted(declared))}")
+    return Verdict(1.0 if declared == {gold} else 0.0, detail=f"{min(declared)} against {gold}")
 
 
-def _folded(text: str) -> str:
-    """The text with wide letters folded; as it is where that would make it far longer, as ligatures of words do."""
+def _fold(text: str) -> str:
+    """The text with wide letters folded; unchanged if that would make it far longer, as ligatures of words do."""
     folded = unicodedata.normalize("NFKC", text)
     return folded if len(folded) <= 2 * len(text) + 100 else text
 
@@ -94,24 +95,24 @@ def _folded(text: str) -> str:
 def _declarations(text: str, fields: list[tuple[int, str]], letters: str) -> list[tuple[int, frozenset[str]]]:
     """The places of declarations, and the letters of each; a small letter counts with a parenthesis only.
 
-    ``fields``: where boxes and tags begin, and their contents.
+    ``fields``: the offsets of boxes and tags, and their contents.
     """
     small = letters.lower()
     one = rf"([{letters}](?![A-Za-z0-9_'’])|[{small}](?=\)))"
     more = re.compile(rf"(?:{_CLOSE}{_JOIN}{_OPEN}|[ \t*)\]]{{1,4}}[(\[]?){one}")
-    found = [(place, _in_field(field, letters)) for place, field in fields]
-    found += _listed(rf"{_CUE}{_OPEN}{one}", more, text)
+    declarations = [(place, _in_field(field, letters)) for place, field in fields]
+    declarations += _listed(rf"{_CUE}{_OPEN}{one}", more, text)
     alone = rf"^[ \t*_(\[]{{0,12}}([{letters}]|[{small}](?=[).]))[ \t)\].*_]{{0,12}}$"
     judged = rf"(?<![A-Za-z0-9_])([{letters}]\)?|[{small}]\)){_AFTER}"
-    found += [(m.start(1), frozenset(m[1][0].upper())) for m in re.finditer(judged, text)]
-    found = [(place, said) for place, said in found if said]
-    if not found:
-        found = _listed(rf"{_CHOSEN}{_OPEN}{one}{_ASIDE}", more, text)
-    if not found:
-        found = [(m.start(1), frozenset(m[1].upper())) for m in re.finditer(alone, text, re.MULTILINE)]
-    if not found and "\n" not in text.strip() and (said := _in_field(text, letters)):
-        found = [(0, said)]
-    return found
+    declarations += [(m.start(1), frozenset(m[1][0].upper())) for m in re.finditer(judged, text)]
+    declarations = [(place, chosen) for place, chosen in declarations if chosen]
+    if not declarations:
+        declarations = _listed(rf"{_CHOSEN}{_OPEN}{one}{_ASIDE}", more, text)
+    if not declarations:
+        declarations = [(m.start(1), frozenset(m[1].upper())) for m in re.finditer(alone, text, re.MULTILINE)]
+    if not declarations and "\n" not in text.strip() and (chosen := _in_field(text, letters)):
+        declarations = [(0, chosen)]
+    return declarations
 
 
 def _listed(pattern: str, more: re.Pattern[str], text: str) -> list[tuple[int, frozenset[str]]]:
@@ -127,7 +128,7 @@ def _listed(pattern: str, more: re.Pattern[str], text: str) -> list[tuple[int, f
 
 
 def _in_field(content: str, letters: str) -> frozenset[str]:
-    """The letters in a place that holds nothing but an answer: alone, listed, or in front of an option's text."""
+    """The letters of a field that has only an answer: alone, listed, or in front of an option's text."""
     bare = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\b|[\\{}$*_\"'`]", " ", content[:2000]).strip()
     if re.match(rf"[(\[]?[{letters.lower()}](?:[)\].:]|$)", bare):
         return frozenset(letter.upper() for letter in re.findall(rf"(?<!\w)([{letters.lower()}])(?:[)\].:]|$)", bare))
@@ -139,10 +140,7 @@ def _in_field(content: str, letters: str) -> frozenset[str]:
 def _gold(answer: Any, letters: str) -> str | None:
     if isinstance(answer, int) and not isinstance(answer, bool):
         return letters[answer] if 0 <= answer < len(letters) else None
-    match = (
-        re.fullmatch(r"[(\[]?([A-Za-z])(?:[)\].:]{1,2}(?:\s.*)?)?", answer.strip(), re.DOTALL)
-        if isinstance(answer, str)
-        else None
-    )
+    option = r"[(\[]?([A-Za-z])(?:[)\].:]{1,2}(?:\s.*)?)?"
+    match = re.fullmatch(option, answer.strip(), re.DOTALL) if isinstance(answer, str) else None
     letter = match[1].upper() if match else ""
     return letter if letter and letter in letters else None

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.options import IsPattern, TagName
-from grpo_verifiers.reading.boxes import tagged
+from grpo_verifiers.reading.boxes import tag_sections
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 
 def stated_text(completion: str, *, tag: str | None = None, think: str | None = "think", **_: Any) -> str | None:
-    """The text that a completion states; None where there is none, or several."""
+    """The text that a completion states; None for no text or several."""
     parts = _parts(completion, tag=tag, think=think)
     return parts[0] if len(parts) == 1 and parts[0].strip() else None
 
@@ -35,7 +35,7 @@ def exact(
     >>> exact("<think>5?</think> 4 ", "4").score, exact("It is 4.", "4").score
     (1.0, 0.0)
 
-    Use it when the answer is one word or a fixed text, and the model is told to write nothing else, or to write it into
+    Use it when the answer is one word or a fixed text, and the prompt asks for nothing else, or for that text inside
     a tag.
 
     Scores: 1 correct; 0 wrong (another text, or several tags that differ); 0 unparsable (no such tag); None, error,
@@ -44,7 +44,7 @@ def exact(
     Args:
         completion: the text to check.
         answer: the expected text or number; a list accepts any of its members. An empty one excludes the row.
-        tag: take the content of ``<tag>…</tag>`` instead of the whole text; several different contents score 0.
+        tag: take the content of ``<tag>…</tag>`` instead of the full text; several different contents score 0.
         think: tag of the thinking section that is left out; None leaves nothing out.
         strip: ignore whitespace around both sides.
         ignore_case: compare regardless of case.
@@ -60,22 +60,22 @@ def exact(
         text = " ".join(text.split()) if collapse_whitespace else text
         return text.strip() if strip else text
 
-    wanted = {fold(text) for text in texts}
-    if len(texts) < len(golds) or not texts or any(not text.strip() for text in wanted):
+    accepted = {fold(text) for text in texts}
+    if len(texts) < len(golds) or not texts or any(not text.strip() for text in accepted):
         return excused(f"the answer column holds no text to compare with: {show(answer)}")
-    found = {fold(part) for part in _parts(completion, tag=tag, think=think)}
-    if not found:
+    stated = {fold(part) for part in _parts(completion, tag=tag, think=think)}
+    if not stated:
         return Verdict(0.0, Status.UNPARSABLE, f"no <{tag}>…</{tag}> outside the thinking")
-    if len(found) > 1:
-        return Verdict(0.0, Status.WRONG, f"{len(found)} different <{tag}> sections")
-    said = found.pop()
-    return Verdict(1.0 if said in wanted else 0.0, detail=f"{show(said)} against {show(answer)}")
+    if len(stated) > 1:
+        return Verdict(0.0, Status.WRONG, f"{len(stated)} different <{tag}> sections")
+    text = stated.pop()
+    return Verdict(1.0 if text in accepted else 0.0, detail=f"{show(text)} against {show(answer)}")
 
 
 def _parts(completion: str, *, tag: str | None, think: str | None) -> list[str]:
     """The texts that a completion states: its answer part, or the contents of a tag in it."""
     text = answer_part(completion, think)
-    return [section.content for section in tagged(text, tag)] if tag else [text]
+    return [section.content for section in tag_sections(text, tag)] if tag else [text]
 
 
 @Traits(home="process", timeout=5.0, pure=True)
@@ -113,5 +113,5 @@ def regex(
     """
     text = answer_part(completion, think)
     text = text.strip() if strip else text
-    found = getattr(re.compile(pattern), mode)(text)
-    return Verdict(1.0, detail=f"matched {show(found.group())}") if found else Verdict(0.0, detail="no match")
+    match = getattr(re.compile(pattern), mode)(text)
+    return Verdict(1.0, detail=f"matched {show(match.group())}") if match else Verdict(0.0, detail="no match")

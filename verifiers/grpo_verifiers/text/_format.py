@@ -30,10 +30,10 @@ def think_format(
     >>> think_format("<think>2 + 2</think>4").score, think_format("4").score
     (1.0, 0.0)
 
-    Each tag must occur exactly once, nothing may stand before the first, and both parts must hold something visible:
+    Each tag must occur exactly once, nothing may precede the first, and both parts must have visible characters:
     an empty section, a second ``</think>``, or spaces that only look like an answer do not pass.
 
-    Use it when the template asks for a thinking section. Give it a small weight beside an answer's check.
+    Use it when the template requires a thinking section, with a small weight next to a check of the answer.
 
     Scores: 1 correct; 0 wrong.
 
@@ -43,7 +43,7 @@ def think_format(
     Args:
         completion: the text to check.
         think: name of the thinking tag.
-        answer: name of a tag that must wrap the answer ("answer"); then nothing may stand between the two sections
+        answer: name of a tag that must wrap the answer ("answer"); then nothing may come between the two sections
             nor after the last. None takes any text.
         prefilled: the chat template ends the prompt with the opening tag, so that the completion must not repeat it.
         min_think: visible characters that the thinking must have.
@@ -57,17 +57,17 @@ def think_format(
             return Verdict(0.0, detail=f"{tag} occurs {count} times, expected {expected}{again}")
     thinking, _, rest = completion.partition(tags[1])
     if not prefilled:
-        before, found, thinking = thinking.partition(tags[0])
-        if not found:
+        before, opened, thinking = thinking.partition(tags[0])
+        if not opened:
             return Verdict(0.0, detail=f"{tags[1]} comes before {tags[0]}")
         if before.strip():
             return Verdict(0.0, detail=f"text before {tags[0]}")
     if _ink(thinking, min_think) < min_think:
         return Verdict(0.0, detail=f"the {think} section has fewer than {min_think} visible characters")
     if answer:
-        before, found, rest = rest.partition(tags[2])
+        before, opened, rest = rest.partition(tags[2])
         rest, closed, after = rest.partition(tags[3])
-        if not found or not closed:
+        if not opened or not closed:
             return Verdict(0.0, detail=f"{tags[2]}…{tags[3]} does not follow {tags[1]}")
         if before.strip():
             return Verdict(0.0, detail=f"text between {tags[1]} and {tags[2]}")
@@ -99,33 +99,33 @@ def _tag_problems(*, tags: Sequence[str], **_: bool) -> list[str]:
 
 @Traits(home="inline", pure=True, option_problems=_tag_problems)
 def tag_count(completion: str, *, tags: Sequence[TagName] = ("think", "answer"), prefilled: bool = False) -> Verdict:
-    """Score the share of required tags that occur exactly once and stand in order.
+    """Score the share of required tags that occur exactly once and in order.
 
     >>> tag_count("<think>2 + 2</think>4").score
     0.5
 
     Two tags make four: ``<think>``, ``</think>``, ``<answer>``, ``</answer>``. A repeated tag earns nothing, and of
-    those out of order only the longest ordered selection counts. What stands between the tags is not looked at.
+    those out of order only the longest ordered selection counts. The text between the tags is ignored.
 
-    Use it when a base model has to learn a format at all: every tag pays a little. Once it does, ``think_format`` looks
-    at what stands between; keep the weight small.
+    Use it when a base model has to learn a format at all: every tag pays a little. Later, ``think_format`` also checks
+    the text between the tags; keep the weight small.
 
     Scores: the share of tags, from 0 (wrong) to 1 (correct), partial between.
 
     Args:
         completion: the text to check.
         tags: names of the tags, in order.
-        prefilled: the prompt ends with the first opening tag, so that it is not asked for.
+        prefilled: the prompt ends with the first opening tag, so that it is not required.
 
     Config:
         verifiers: [math, {name: tag_count, weight: 0.2}]
     """
-    wanted = [tag for name in tags for tag in (f"<{name}>", f"</{name}>")][1 if prefilled else 0 :]
+    required = [tag for name in tags for tag in (f"<{name}>", f"</{name}>")][1 if prefilled else 0 :]
     tails: list[int] = []
-    for tag in wanted:
+    for tag in required:
         if completion.count(tag) == 1:
             # Longest increasing selection of positions: tails[k] is the earliest end of an ordered run of k + 1 tags.
             place = completion.find(tag)
             slot = bisect_left(tails, place)
             tails[slot : slot + 1] = [place]
-    return Verdict(len(tails) / len(wanted), detail=f"{len(tails)} of {len(wanted)} tags once and in order")
+    return Verdict(len(tails) / len(required), detail=f"{len(tails)} of {len(required)} tags once and in order")

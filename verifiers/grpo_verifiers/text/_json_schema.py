@@ -42,9 +42,9 @@ def json_schema(
     >>> json_schema('{"n": 1}', {"type": "object", "required": ["n"]}).score
     1.0
 
-    The JSON is the last fenced block marked ``json``, else the last one not marked at all, else the whole text. It is
+    The JSON is the last fenced block marked ``json``, else the last one not marked at all, else the full text. It is
     read strictly: duplicate keys, NaN, infinities and numbers beyond a float are rejected. References of a schema are
-    resolved within it; nothing is ever fetched.
+    resolved inside it; nothing is ever fetched.
 
     Use it when the model has to answer in JSON: calls, extraction, forms. It needs ``pip install 'grpo-plus[json]'``.
 
@@ -60,7 +60,7 @@ def json_schema(
         completion: the text to check.
         row_schema: a schema of the row's own, as a mapping or JSON text; wins over ``schema``. One that is no schema
             excludes the row.
-        schema: a JSON schema for all rows; draft 2020-12 unless its ``$schema`` says otherwise.
+        schema: a JSON schema for all rows; draft 2020-12 unless its ``$schema`` names another one.
         fences: whether a fenced block may, must, or must not be used.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
@@ -97,16 +97,16 @@ def _candidate(text: str, fences: str) -> str | None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in values:
             raise ValueError(f"the key {show(key)} occurs twice")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _finite(text: str) -> float:
@@ -122,12 +122,12 @@ def _validator(schema: Any) -> Any:
     try:
         return _build(json.dumps(schema, sort_keys=True))
     except TypeError as error:
-        raise ValueError(f"the schema is no JSON: {error}.") from error
+        raise ValueError(f"the schema is not JSON: {error}.") from error
 
 
 @lru_cache(maxsize=256)
 def _build(text: str) -> Any:
-    """A validator, built once a schema: checking the schema itself costs more than checking most completions."""
+    """A cached validator: to check a schema costs more than to check most completions."""
     try:
         import jsonschema
         from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # ships no types
@@ -161,12 +161,12 @@ def _build(text: str) -> Any:
 
 
 def _refs(schema: Any) -> list[str]:
-    found, stack = [], [schema]
+    references, stack = [], [schema]
     while stack:
         item = stack.pop()
         if isinstance(item, Mapping):
-            found += [item[key] for key in ("$ref", "$dynamicRef") if isinstance(item.get(key), str)]
+            references += [item[key] for key in ("$ref", "$dynamicRef") if isinstance(item.get(key), str)]
             stack += [part for key, part in item.items() if key not in _DATA]
         elif isinstance(item, list):
             stack += item
-    return found
+    return references

@@ -58,7 +58,7 @@ _INLINE = ("`", "$")
 
 @lru_cache(maxsize=8192)
 def script_of(char: str) -> str | None:
-    """The script of a letter ("Latin", "Han"); None for everything that is no letter of a word."""
+    """The script of a letter ("Latin", "Han"); None for any other character."""
     if not char.isalpha():
         return None
     words = unicodedata.name(char, "UNKNOWN").split()
@@ -74,7 +74,7 @@ def split_prose(text: str) -> tuple[str, str]:
     """A text without its closed maths and code sections, and those sections; one pass, openers without an end stay."""
     last = {end: text.rfind(end) for end in _PAIRS.values()}
     prose, sections = [], []
-    kept = place = 0
+    prose_start = place = 0
     while match := _OPEN.search(text, place):
         start, inside = match.span()
         end = _PAIRS[match.group()]
@@ -84,10 +84,10 @@ def split_prose(text: str) -> tuple[str, str]:
         stop = text.index(end, inside)
         if end in _INLINE and "\n" in text[inside:stop]:
             continue
-        prose.append(text[kept:start])
+        prose.append(text[prose_start:start])
         sections.append(text[inside:stop])
-        kept = place = stop + len(end)
-    return "\n".join([*prose, text[kept:]]), "\n".join(sections)
+        prose_start = place = stop + len(end)
+    return "\n".join([*prose, text[prose_start:]]), "\n".join(sections)
 
 
 _LONE_GREEK = re.compile(r"(?<![\u0370-\u03ff])[\u0370-\u03ff](?![\u0370-\u03ff])")
@@ -139,32 +139,32 @@ def language(completion: str, prompt: Any = None, *, language: str = "prompt") -
         return Verdict(0.0, Status.UNPARSABLE, "no letters outside maths and code")
     share = sum(counts[script] for script in expected) / total
     strangers = ", ".join(f"{n} {script}" for script, n in counts.most_common() if script not in expected)
-    return Verdict(share, detail=f"expected {' or '.join(sorted(expected))}, found {strangers or 'nothing else'}"[:200])
+    return Verdict(share, detail=f"expected {' or '.join(sorted(expected))}, got {strangers or 'nothing else'}"[:200])
 
 
 def _letters(text: str, expected: frozenset[str] = frozenset()) -> Counter[str]:
     prose, sections = split_prose(text)
     if "Greek" not in expected:
         prose = _LONE_GREEK.sub(" ", prose)
-    found = Counter({char: n for char, n in Counter(prose).items() if char.isalpha()})
-    found.update({char: n for char, n in Counter(sections).items() if script_of(char) not in _SYMBOLIC})
+    letters = Counter({char: n for char, n in Counter(prose).items() if char.isalpha()})
+    letters.update({char: n for char, n in Counter(sections).items() if script_of(char) not in _SYMBOLIC})
     counts: Counter[str] = Counter()
-    for char, n in found.items():
+    for char, n in letters.items():
         if (script := script_of(char)) is not None:
             counts[script] += n
     return counts
 
 
 def _dominant(counts: Counter[str]) -> frozenset[str]:
-    """The script most letters have.
+    """The script of most letters.
 
-    The three of Japanese count as one, told from Chinese by a tenth of kana, and each of their characters as three
-    letters: bare variable names must not outvote the words of a question.
+    The three of Japanese count as one, which differs from Chinese by a tenth of kana. Each of their characters counts
+    as three letters: bare variable names must not outvote the words of a question.
     """
     kana = counts["Hiragana"] + counts["Katakana"]
     family = kana + counts["Han"]
-    others = Counter({script: n for script, n in counts.items() if script not in LANGUAGES["ja"]})
-    script, most = others.most_common(1)[0] if others else ("", 0)
+    remaining = Counter({script: n for script, n in counts.items() if script not in LANGUAGES["ja"]})
+    script, most = remaining.most_common(1)[0] if remaining else ("", 0)
     if 3 * family > most:
         return LANGUAGES["ja"] if 10 * kana >= family else LANGUAGES["zh"]
     return frozenset({script}) if script else frozenset()

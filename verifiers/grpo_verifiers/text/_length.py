@@ -1,4 +1,4 @@
-"""Lengths in tokens, which is what a run pays for; characters would reward other scripts and spacing tricks."""
+"""Lengths in tokens, the cost of a run; characters would reward other scripts and spacing tricks."""
 
 import json
 import math
@@ -15,10 +15,10 @@ _Ids = TypeVar("_Ids")
 
 
 def token_ids(check: str, completion_ids: Sequence[_Ids] | None) -> Sequence[_Ids]:
-    """The sampled ids, or those of a batch, or a clear error where the caller has none."""
+    """Return the sampled ids of a completion or a batch; raise VerifierFailedError if the caller has none."""
     if completion_ids is None:
         raise VerifierFailedError(
-            f"{check} counts tokens and was given no completion_ids: pass the sampled token ids, as GRPO trainers do, "
+            f"{check} counts tokens and got no completion_ids: pass the sampled token ids, as GRPO trainers do, "
             "or leave this verifier out where there are only texts."
         )
     return completion_ids
@@ -84,7 +84,7 @@ def length_kimi(
     *,
     part: Literal["both", "bonus", "penalty"] = "both",
 ) -> list[Verdict]:
-    """Score ``0.5 - (tokens - shortest) / (longest - shortest)`` within each prompt's group: 0.5 down to -0.5.
+    """Score ``0.5 - (tokens - shortest) / (longest - shortest)`` in each prompt's group: 0.5 down to -0.5.
 
     >>> [verdict.score for verdict in length_kimi(["short", "longer"], ["q", "q"], [[1], [1, 2, 3]])]
     [0.5, -0.5]
@@ -92,10 +92,10 @@ def length_kimi(
     Completions are grouped by equal prompts, never over the batch; a group that a distributed run splits over ranks
     is scored rank by rank.
 
-    The paper gives right answers the whole of it and wrong ones only its negative part. That is
+    The paper gives right answers the full score and wrong ones only its negative part. That is
     ``gated(math, length_kimi(part="bonus"))`` plus an ungated ``length_kimi(part="penalty")``, added up.
 
-    Use it when completions should become shorter than others of their own prompt, without a length to aim at.
+    Use it when completions should become shorter than their prompt's other ones, without a target length.
 
     Paper: Kimi k1.5, arXiv:2501.12599, section 2.3.3.
 
@@ -105,7 +105,7 @@ def length_kimi(
         completions: the texts, which are not looked at.
         prompts: completions of equal prompts are a group.
         completion_ids: the sampled tokens, which are counted.
-        part: ``bonus`` leaves out what is below 0, ``penalty`` what is above.
+        part: ``bonus`` leaves out negative scores, ``penalty`` positive ones.
 
     Config:
         verifiers: [math, {name: length_kimi, weight: 0.2, part: penalty}]
@@ -169,9 +169,9 @@ def length_overlong(
     Args:
         completion: the text, which is not looked at.
         completion_ids: the sampled tokens, which are counted.
-        max_len: tokens at which the penalty is whole, at most `max_completion_length`.
+        max_len: tokens at which the penalty is complete, at most `max_completion_length`.
         cache: tokens before ``max_len`` over which the penalty grows.
-        max_penalty: the whole penalty.
+        max_penalty: the complete penalty.
 
     Config:
         verifiers:

@@ -1,4 +1,4 @@
-"""A number, right within a tolerance."""
+"""Numbers with a tolerance."""
 
 import math
 import re
@@ -11,11 +11,11 @@ from grpo_verifiers.errors.messages import show
 from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.boxes import answer_tags, boxes, stated_boxes
-from grpo_verifiers.reading.phrases import hashed, phrases
+from grpo_verifiers.reading.phrases import hash_answers, phrases
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
 
-_DIGITS = 1000  # beyond this, digits and exponents are no answer but an attack on the arithmetic
+_DIGITS = 1000  # more digits and larger exponents are an attack on the arithmetic, not an answer
 
 _PLAIN = r"(?:[0-9]{1,3}(?:,[0-9]{3}){1,30}(?![0-9])|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
 _ONE = rf"(?:{_PLAIN})(?:[eE][+-]?[0-9]+)?"
@@ -37,8 +37,8 @@ _UNIT = re.compile(
 def stated_number(
     completion: str, *, source: str = "auto", conflicts: str = "last", think: str | None = "think", **_: float
 ) -> str | None:
-    """The number that a completion states, as written; None where there is none, or several."""
-    declared, _problem = _declared(completion, source=source, conflicts=conflicts, think=think)
+    """The number that a completion states, as written; None for no number or several."""
+    declared, _problem = _declared_texts(completion, source=source, conflicts=conflicts, think=think)
     values = {parse_number(part, units=True) for part in declared}
     return declared[-1].strip() if len(values) == 1 and None not in values else None
 
@@ -61,11 +61,11 @@ def numeric(
 
     The tolerance is relative to the expected value only, so that a large claim cannot widen it. Numbers may have a
     sign, thousands separators, an exponent ("6e23", ``6\times10^{23}``), one division ("3/4"), and signs of
-    currency or percent around them, which are dropped on both sides: "10%" is 10. A unit behind the number is dropped
+    currency or percent around them, which are dropped on both sides: "10%" is 10. A unit after the number is dropped
     in the completion only. Infinity and NaN are no numbers, and neither is anything of more than
     1000 digits.
 
-    Use it when the answer is a number and a tolerance is meant (measurements, physics, GSM8K); for fractions,
+    Use it when the answer is a number and a tolerance is acceptable (measurements, physics, GSM8K); for fractions,
     intervals, formulas and units take ``math``.
 
     Scores: 1 correct; 0 wrong (another number, or several); 0 unparsable (no number); None, error, where ``answer`` is
@@ -78,7 +78,7 @@ def numeric(
         rel_tol: tolerance as a share of the answer.
         abs_tol: tolerance in absolute terms.
         source: "boxed": ``\boxed{…}``; "tag": ``<answer>…</answer>``; "hashes": the rest of a line after ``####``;
-            "whole": the text is the number; "auto": the first three and "the answer is …", whichever occur, else
+            "whole": the text is the number; "auto": the first three and "the answer is …", all that occur, else
             "whole"; "last": the last number anywhere, which pays for rambling.
         conflicts: "last": the last box or tag counts, else the last number after ``####``, else the last of "the answer
             is …". "reject": different declared numbers score 0.
@@ -87,15 +87,15 @@ def numeric(
     expected = _gold(answer)
     if expected is None:
         return excused(f"the answer column holds no finite number: {show(answer)}")
-    declared, problem = _declared(completion, source=source, conflicts=conflicts, think=think)
+    declared, problem = _declared_texts(completion, source=source, conflicts=conflicts, think=think)
     if not declared:
-        return Verdict(0.0, Status.UNPARSABLE, problem or f"no number found (source {source!r})")
+        return Verdict(0.0, Status.UNPARSABLE, problem or f"no number (source {source!r})")
     values = {parse_number(text, units=True) for text in dict.fromkeys(declared)}
     if len(values) > 1:
         return Verdict(0.0, Status.WRONG, f"several different answers: {show(', '.join(t[:20] for t in declared[:5]))}")
     value = values.pop()
     if value is None:
-        return Verdict(0.0, Status.UNPARSABLE, f"{show(declared[-1])} is no finite number")
+        return Verdict(0.0, Status.UNPARSABLE, f"{show(declared[-1])} is not a finite number")
     allowed = max(Fraction(str(abs_tol)), Fraction(str(rel_tol)) * abs(expected))
     right = abs(value - expected) <= allowed
     return Verdict(1.0 if right else 0.0, detail=f"{show(declared[-1])} against {show(answer)}")
@@ -107,7 +107,7 @@ def _plain(text: str) -> str:
 
 
 def parse_number(text: str, *, units: bool = False) -> Fraction | None:
-    """The exact value of a text that is one number; None for anything else. ``units``: one behind it is dropped."""
+    """The exact value of a text that is one number; None for anything else. ``units``: drop a unit after it."""
     if len(text) > 4 * _DIGITS:
         return None
     text = _plain(_THIN.sub("", text))
@@ -138,21 +138,21 @@ def _gold(answer: Any) -> Fraction | None:
         return Fraction(str(answer)) if math.isfinite(answer) else None
     if not isinstance(answer, str):
         return None
-    for parts in (_HASHES.findall(answer)[-1:], [box.content for box in boxes(answer).found[-1:]]):
+    for parts in (_HASHES.findall(answer)[-1:], [box.content for box in boxes(answer).items[-1:]]):
         if parts:
             return parse_number(parts[0])
     return parse_number(answer)
 
 
-def _declared(completion: str, *, source: str, conflicts: str, think: str | None) -> tuple[list[str], str]:
-    """The texts that a completion states as its number, in order of the forms; or why there is none."""
+def _declared_texts(completion: str, *, source: str, conflicts: str, think: str | None) -> tuple[list[str], str]:
+    """The texts that a completion states as its number, in order of the forms; or the reason for their absence."""
     text = answer_part(completion, think)
     strict = conflicts == "reject"
-    whole = [text] if text.strip() else []
+    everything = [text] if text.strip() else []
     if source == "last":
         return _ANY.findall(_plain(text))[-1:], ""
     if source == "whole":
-        return whole, ""
+        return everything, ""
     if source == "hashes":
         return _HASHES.findall(text)[0 if strict else -1 :], ""
     fields: list[Any] = []
@@ -166,14 +166,14 @@ def _declared(completion: str, *, source: str, conflicts: str, think: str | None
     if source == "auto":
         prose = phrases(text)
         # "The answer is in the box" states no number, and four hashes also start a heading.
-        forms += [_numbers(hashed(text)), _numbers([value for value, _ in prose])]
+        forms += [_numbers(hash_answers(text)), _numbers([value for value, _ in prose])]
     if not strict:
         forms = [form[-1:] for form in forms if form][:1]
-    return [part for form in forms for part in form] or (whole if source == "auto" else []), ""
+    return [part for form in forms for part in form] or (everything if source == "auto" else []), ""
 
 
 def _numbers(parts: list[str]) -> list[str]:
-    """The parts that are numbers, each value once, where it is stated last."""
+    """The parts that are numbers, each value once, in the order of their last statement."""
     numbers: dict[Fraction, str] = {}
     for part in parts:
         if (value := parse_number(part, units=True)) is not None:

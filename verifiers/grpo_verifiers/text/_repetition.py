@@ -31,9 +31,9 @@ def repetition(
     >>> repetition("yes yes yes yes yes").score < repetition("one two three four").score
     True
 
-    Texts shorter than one n-gram score 0. Takes linear time and memory, whatever ``n``.
+    Texts shorter than one n-gram score 0. Takes linear time and memory for any ``n``.
 
-    Use it when completions fall into loops, or a reward for length is paid by saying things again.
+    Use it when completions fall into loops, or a reward for length is earned by repetition.
 
     Paper: Yeo et al., Demystifying Long Chain-of-Thought Reasoning in LLMs, arXiv:2502.03373, appendix C.2.
 
@@ -43,7 +43,7 @@ def repetition(
         completion: the text to check.
         completion_ids: the sampled tokens, for ``unit="tokens"``.
         n: units that are compared at a time.
-        max_penalty: what a text that is one loop tends to.
+        max_penalty: the limit of the score for a text that is one loop.
         unit: ``words`` are compared regardless of case; punctuation marks and single characters of scripts without
             spaces are units, too. ``tokens`` are the sampled ids.
 
@@ -67,7 +67,7 @@ def count_ngrams(units: Sequence[Hashable], n: int) -> tuple[int, int]:
     size = 1
     while size < n:
         step = min(size, n - size)
-        seen: dict[tuple[int, int], int] = {}
-        names = [seen.setdefault(pair, len(seen)) for pair in zip(names, names[step:], strict=False)]
+        numbers: dict[tuple[int, int], int] = {}
+        names = [numbers.setdefault(pair, len(numbers)) for pair in zip(names, names[step:], strict=False)]
         size += step
     return len(set(names)), len(names)

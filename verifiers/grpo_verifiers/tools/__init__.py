@@ -1,1 +1,1 @@
-"""Tools and environments: functions that the model calls while it answers, run apart from the trainer."""
+"""Tools and environments: functions that the model calls during a completion, run outside the trainer."""

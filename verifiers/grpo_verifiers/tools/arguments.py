@@ -1,8 +1,8 @@
-"""Whether the arguments that a model wrote fit a method's schema, in words that help it to write others.
+"""Check a model's arguments against a method's schema; the messages help the model to correct them.
 
 Values are JSON values as read. True and false are no numbers; 3.0 is no integer, since the function would get a float.
-An integer is a number where a float can hold it. A parameter whose hint admits None (``nullable``) takes null. What a
-schema says in ways that ``get_json_schema`` never uses is left to the function.
+An integer is a number where a float can hold it. A parameter whose hint admits None (``nullable``) takes null. Schema
+keywords that ``get_json_schema`` never uses are left to the function.
 """
 
 import json
@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from grpo_verifiers.errors.messages import show, unknown
+from grpo_verifiers.errors.messages import cut, show, unknown
 from grpo_verifiers.tools.part import Method
 
 MAX_DEPTH = 64
-"""Lists and mappings within each other: functions that walk through a value do so by recursion."""
+"""Nested lists and mappings: functions that walk through a value do so by recursion."""
 MAX_SIZE = 1_000_000
 """Characters and items of all arguments together."""
 MAX_BITS = 16_384
@@ -55,17 +55,17 @@ def argument_problem(method: Method, arguments: Any) -> str | None:
     if (problem := _size_problem(arguments)) is not None:
         return f"{method.name}: {problem}"
     parameters = method.schema["function"]["parameters"]
-    known = parameters.get("properties", {})
+    properties = parameters.get("properties", {})
     required = parameters.get("required", ())
     for name in arguments:
-        if not isinstance(name, str) or name not in known:
-            return f"{method.name}: {unknown('argument', _cut(name), known)}"
+        if not isinstance(name, str) or name not in properties:
+            return f"{method.name}: {unknown('argument', _cut(name), properties)}"
     missing = [name for name in required if name not in arguments]
     if missing:
-        has = f" It takes: {', '.join(known)}." if len(known) > 1 else ""
+        has = f" It takes: {', '.join(properties)}." if len(properties) > 1 else ""
         return f"{method.name}: the argument {missing[0]!r} is missing.{has}"
     for name, value in arguments.items():
-        if (problem := _value_problem(name, value, known[name])) is not None:
+        if (problem := _value_problem(name, value, properties[name])) is not None:
             return f"{method.name}: {problem}"
     return None
 
@@ -107,8 +107,8 @@ def _inner_problem(where: str, value: Any, schema: Mapping[str, Any]) -> str | N
 def _has_type(value: Any, schema: Mapping[str, Any]) -> bool:
     named = schema.get("type")
     names = [named] if isinstance(named, str) else list(named or ())
-    known = [_KINDS[name] for name in names if name in _KINDS]
-    return len(known) < len(names) or not names or any(fits(value) for fits, _ in known)
+    checks = [_KINDS[name] for name in names if name in _KINDS]
+    return len(checks) < len(names) or not names or any(fits(value) for fits, _ in checks)
 
 
 def _expected(schema: Mapping[str, Any]) -> str:
@@ -128,7 +128,7 @@ def _equal(value: Any, other: Any) -> bool:
 
 
 def _size_problem(arguments: Mapping[Any, Any]) -> str | None:
-    """What makes a value too deep, too large, or no JSON at all; walks no further than the caps."""
+    """The problem with a value that is too deep, too large, or no JSON; stops at the limits."""
     left = MAX_SIZE
     stack: list[tuple[Any, int]] = [(arguments, 1)]
     while stack:
@@ -148,7 +148,7 @@ def _size_problem(arguments: Mapping[Any, Any]) -> str | None:
                 stack += [(item, depth + 1) for item in inner]
         elif isinstance(value, int):
             if value.bit_length() > MAX_BITS:
-                return f"the arguments hold an integer of {value.bit_length()} bits, at most {MAX_BITS} are taken."
+                return f"the arguments hold an integer of {value.bit_length()} bits, the maximum is {MAX_BITS}."
         elif isinstance(value, float):
             if not math.isfinite(value):
                 return f"the arguments hold {value}, which is no number of JSON."
@@ -176,4 +176,4 @@ def _shown(value: Any) -> str:
 
 def _cut(name: Any) -> str:
     text = name if isinstance(name, str) else type(name).__name__
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    return cut(text, 60)

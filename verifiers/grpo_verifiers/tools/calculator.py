@@ -1,8 +1,8 @@
 """Exact arithmetic for models: a whitelist of Python's syntax, worked out on fractions; no code runs, no floats.
 
-The size of what an operation gives is bounded before it is worked out, so that no expression takes long.
+The size of a result is bounded before its calculation, so that no expression takes long.
 
-Use it when a small model fails at arithmetic that is not what it should learn.
+Use it when a small model fails at arithmetic that it need not learn.
 
 >>> calculator("(17 + 4) * 3 / 8")
 '7.875'
@@ -26,11 +26,11 @@ from grpo_verifiers.options import Range
 MAX_LENGTH = 2_000
 """Characters of an expression."""
 MAX_DEPTH = 50
-"""Parentheses and powers within each other."""
+"""Nested parentheses and powers."""
 MAX_BITS = 8_192
 """Bits of a numerator or denominator: 2,466 digits."""
 MAX_ANSWER = 300
-"""Digits of an answer that is a whole number; a fraction has at most `MAX_FRACTION` on either side."""
+"""Digits of an integer answer; a fraction has at most `MAX_FRACTION` on either side."""
 MAX_FRACTION = 40
 
 _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
@@ -73,14 +73,14 @@ def evaluate(expression: str) -> Fraction | bool:
     three digits are part of a number, but not directly in the parentheses of a function, where they separate.
     """
     if len(expression) > MAX_LENGTH:
-        raise ValueError(f"the expression has {len(expression)} characters, at most {MAX_LENGTH} are taken.")
+        raise ValueError(f"the expression has {len(expression)} characters, the maximum is {MAX_LENGTH}.")
     source = _python(_TRAILING.sub("", expression.translate(_SPELLED).strip()))  # "2 + 3 =", as on a calculator
     try:
         tree = ast.parse(source, mode="eval").body
         if not isinstance(tree, ast.Compare):
             return _value(tree)
         if len(tree.ops) > 1:
-            raise ValueError("only one comparison can be made at a time.")
+            raise ValueError("only one comparison is possible at a time.")
         return bool(_COMPARE[type(tree.ops[0])](_value(tree.left), _value(tree.comparators[0])))
     except ZeroDivisionError:
         raise ValueError("division by zero.") from None
@@ -100,11 +100,11 @@ def written(value: Fraction, digits: int = 12) -> str:
     if bottom == 1:
         text = str(top)
         if len(text.lstrip("-")) > MAX_ANSWER:
-            raise ValueError(f"the result has {len(text.lstrip('-'))} digits, at most {MAX_ANSWER} are given.")
+            raise ValueError(f"the result has {len(text.lstrip('-'))} digits, the maximum is {MAX_ANSWER}.")
         return text
     if 10**MAX_FRACTION % bottom == 0 and top.bit_length() <= 8 * MAX_FRACTION:
-        whole, rest = divmod(abs(top) * 10**MAX_FRACTION // bottom, 10**MAX_FRACTION)
-        return f"{'-' if top < 0 else ''}{whole}.{rest:0{MAX_FRACTION}d}".rstrip("0")
+        integer, rest = divmod(abs(top) * 10**MAX_FRACTION // bottom, 10**MAX_FRACTION)
+        return f"{'-' if top < 0 else ''}{integer}.{rest:0{MAX_FRACTION}d}".rstrip("0")
     context = Context(prec=digits, Emin=-(10**6), Emax=10**6)
     about = f"{context.divide(Decimal(top), Decimal(bottom)):g}"
     if max(top.bit_length(), bottom.bit_length()) > 3 * MAX_FRACTION:
@@ -115,7 +115,7 @@ def written(value: Fraction, digits: int = 12) -> str:
 def _python(text: str) -> str:
     """The expression in Python: numbers are texts, and ``√``, ``!`` and the percent sign are calls and quotients."""
     out: list[str] = []
-    opened: list[int] = []  # where the operands begin whose parentheses are open
+    opened: list[int] = []  # starts of operands with open parentheses
     start = at = 0
     while at < len(text):
         in_call = bool(opened) and out[opened[-1]] in _FUNCTIONS
@@ -151,7 +151,7 @@ def _python(text: str) -> str:
 
 
 def _rooted(out: list[str], start: int) -> int:
-    """Put the operand that begins there under the roots before it; the beginning of all that."""
+    """Wrap an operand in the roots before it; return the new start."""
     while start and out[start - 1] == "√":
         start -= 1
         out[start] = "sqrt("
@@ -160,7 +160,7 @@ def _rooted(out: list[str], start: int) -> int:
 
 
 def _value(node: ast.expr, depth: int = 0) -> Fraction:
-    """The value of a part: by a loop along the first operands, by recursion into all others."""
+    """The value of a part: by a loop along the first operands, by recursion into the rest."""
     if depth > MAX_DEPTH:
         raise _too_deep()
     pending = []
@@ -190,7 +190,7 @@ def _operand(node: ast.expr, depth: int) -> Fraction:
         if not fewest <= len(node.args) <= most:
             raise ValueError(f"{node.func.id} does not take {len(node.args)} arguments.")
         return sign * _capped(fn(*(_value(each, depth) for each in node.args)))
-    comma = "a comma stands where none can: write 1234 or 1,234, and a point in decimals."
+    comma = "a comma is misplaced: write 1234 or 1,234, and a point in decimals."
     raise ValueError(comma if isinstance(node, ast.Tuple) else "a number was expected.")
 
 
@@ -198,8 +198,8 @@ def _too_deep() -> ValueError:
     return ValueError(f"it is nested more than {MAX_DEPTH} deep.")
 
 
-def _too_large(what: str) -> ValueError:
-    return ValueError(f"{what} is too large: numbers may have {int(MAX_BITS * math.log10(2))} digits.")
+def _too_large(name: str) -> ValueError:
+    return ValueError(f"{name} is too large: numbers may have {int(MAX_BITS * math.log10(2))} digits.")
 
 
 def _capped(value: Fraction) -> Fraction:
@@ -221,7 +221,7 @@ def _number(word: str) -> Fraction:
 
 def _integer(value: Fraction, of: str) -> int:
     if value.denominator != 1:
-        raise ValueError(f"{of} takes whole numbers, not {written(value, 6)}.")
+        raise ValueError(f"{of} takes integers, not {written(value, 6)}.")
     return value.numerator
 
 
@@ -239,16 +239,16 @@ def _root(value: Fraction, degree: int = 2) -> Fraction:
         return value
     if value < 0:
         raise ValueError("a root of a negative number is no real number.")
-    # Beyond the bits of a number, its whole root is 1.
-    top, bottom = (_whole_root(each, degree) if degree <= MAX_BITS else 1 for each in value.as_integer_ratio())
+    # Beyond the bits of a number, its integer root is 1.
+    top, bottom = (_integer_root(each, degree) if degree <= MAX_BITS else 1 for each in value.as_integer_ratio())
     root = Fraction(top, bottom)
     if degree > MAX_BITS or root**degree != value:
-        raise ValueError("the root has no exact value: only roots that come out even are given.")
+        raise ValueError("the root has no exact value: only exact roots are possible.")
     return root
 
 
-def _whole_root(number: int, degree: int) -> int:
-    """The largest integer whose power is not above a number."""
+def _integer_root(number: int, degree: int) -> int:
+    """The integer part of the root of a number."""
     if degree == 2:
         return math.isqrt(number)
     low, high = 1, 1 << (number.bit_length() // degree + 1)
@@ -267,8 +267,8 @@ def _factorial(value: Fraction) -> Fraction:
     return _capped(Fraction(math.factorial(number)))
 
 
-def _comb(of: Fraction, taken: Fraction) -> Fraction:
-    many, few = _integer(of, "comb"), _integer(taken, "comb")
+def _comb(of: Fraction, chosen: Fraction) -> Fraction:
+    many, few = _integer(of, "comb"), _integer(chosen, "comb")
     if many < 0 or few < 0:
         raise ValueError("comb takes no negative numbers.")
     few = min(few, many - few)
@@ -280,13 +280,13 @@ def _comb(of: Fraction, taken: Fraction) -> Fraction:
 
 
 def _round(value: Fraction, places: Fraction = Fraction(0)) -> Fraction:
-    """Halves away from zero, as on paper."""
+    """Round halves away from zero, as on paper."""
     count = _integer(places, "round")
     if abs(count) > MAX_FRACTION:
         raise ValueError(f"round takes at most {MAX_FRACTION} places.")
     scale = Fraction(10) ** count
-    whole = math.floor(abs(value) * scale + Fraction(1, 2)) / scale
-    return whole if value >= 0 else -whole
+    rounded = math.floor(abs(value) * scale + Fraction(1, 2)) / scale
+    return rounded if value >= 0 else -rounded
 
 
 _MANY = 100

@@ -1,6 +1,6 @@
-"""The process that has imported the tools, and its forks, as the trainer sees them: it asks, waits, and kills.
+"""The trainer's side of the process that has imported the tools, and of its forks: ask, wait, kill.
 
-What they run is in `tools.nursery` and `tools.guest`.
+Their own code is in `tools.nursery` and `tools.guest`.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.exec.process import WorkerGone, WorkerKind, WorkerProcess, search_path
+from grpo_verifiers.exec.process import WorkerKind, WorkerLost, WorkerProcess, search_path
 from grpo_verifiers.exec.scheduler import BOOT_ATTEMPTS, BOOT_SECONDS, LOAD_SECONDS, SEND_SECONDS
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call, receive_replies
 from grpo_verifiers.sandbox.children import socket_pair
@@ -22,8 +22,8 @@ from grpo_verifiers.sandbox.crowd import MAX_PROCESSES
 from grpo_verifiers.tools.part import ToolPart
 
 
-class LostError(Exception):
-    """A process did not answer; the text says why."""
+class ProcessLostError(Exception):
+    """A process did not answer; the message has the reason."""
 
     def __init__(self, status: Any, why: str) -> None:
         super().__init__(why)
@@ -31,7 +31,7 @@ class LostError(Exception):
 
 
 class Nursery:
-    """The process that has imported the tools, started anew where one of them has ended it."""
+    """The process that has imported the tools; started again if a tool ended it."""
 
     def __init__(self, parts: Sequence[ToolPart], memory: int | None) -> None:
         self._parts, self._memory = parts, memory
@@ -49,17 +49,17 @@ class Nursery:
         with self._lock:
             for attempt in range(BOOT_ATTEMPTS):
                 process = self._started()
-                ours, theirs = socket_pair()
+                near, far = socket_pair()
                 try:
-                    reply = self._ask(process, "fork", self._memory, fd=theirs.fileno(), seconds=SEND_SECONDS)
-                    return Fork(ours, self, process, int(reply["pid"]))
-                except (WorkerGone, KeyError, TypeError, ValueError) as gone:
-                    ours.close()
+                    reply = self._ask(process, "fork", self._memory, fd=far.fileno(), seconds=SEND_SECONDS)
+                    return Fork(near, self, process, int(reply["pid"]))
+                except (WorkerLost, KeyError, TypeError, ValueError) as error:
+                    near.close()
                     self._drop()
                     if attempt == BOOT_ATTEMPTS - 1:
-                        raise LostError("died", f"no process could be started for it: {gone}") from gone
+                        raise ProcessLostError("died", f"no process could be started for it: {error}") from error
                 finally:
-                    theirs.close()
+                    far.close()
         raise AssertionError
 
     def end(self, process: WorkerProcess, pid: int) -> None:
@@ -68,7 +68,7 @@ class Nursery:
             if process is self._process:  # the forks of one that has ended have ended with it
                 try:
                     self._ask(process, "end", pid, seconds=SEND_SECONDS)
-                except WorkerGone:
+                except WorkerLost:
                     self._drop()
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class Nursery:
 
     def _started(self) -> WorkerProcess:
         if self._closed:
-            raise LostError("died", "the run is ending")
+            raise ProcessLostError("died", "the run is ending")
         if self._process is not None and self._process.dead():
             self._drop()
         if self._process is None:
@@ -103,10 +103,10 @@ class Nursery:
                 first = self._wait(process, BOOT_SECONDS)
                 payload = pickle.dumps(self._parts)
                 reply = self._ask(process, "load", search_path(), payload, seconds=LOAD_SECONDS)
-            except WorkerGone as gone:
+            except WorkerLost as error:
                 log = process.boot_log()
-                how = process.kill(0.5) or str(gone)
-                raise VerifierFailedError(f"the process for tools did not start: {how}. {log}".strip()) from gone
+                how = process.kill(0.5) or str(error)
+                raise VerifierFailedError(f"the process for tools did not start: {how}. {log}".strip()) from error
             if "e" in reply:
                 process.kill()
                 failure = reply["e"]
@@ -128,10 +128,10 @@ class Nursery:
             if fd >= 0:
                 socket.send_fds(process.sock, [b"F"], [fd])
         except OSError as error:
-            raise WorkerGone(str(error)) from error
+            raise WorkerLost(str(error)) from error
         reply = self._wait(process, seconds)
         if reply.get("id") != number:
-            raise WorkerGone("it answered what nobody asked")
+            raise WorkerLost("it sent an unexpected reply")
         return reply
 
     @staticmethod
@@ -140,7 +140,7 @@ class Nursery:
         while not (replies := process.receive()):
             pass
         if len(replies) != 1:
-            raise WorkerGone("it answered what nobody asked")
+            raise WorkerLost("it sent an unexpected reply")
         return replies[0]
 
 
@@ -152,7 +152,7 @@ class Fork:
         self._replies = ReplyBuffer()
 
     def ask(self, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Its answer; `LostError` where there is none, and then it has to be ended."""
+        """Return its answer; after a `ProcessLostError` it must be ended."""
         number = secrets.randbits(62)
         body = json.dumps({**question, "id": number}).encode("ascii")
         try:
@@ -160,19 +160,19 @@ class Fork:
             self._sock.sendall(len(body).to_bytes(4, "big") + body)
             replies = receive_replies(self._sock, self._replies, time.monotonic() + timeout)
         except TimeoutError:
-            raise LostError("late", f"it took longer than {timeout:g} s and was ended") from None
+            raise ProcessLostError("late", f"it took longer than {timeout:g} s and was ended") from None
         except (OSError, WireError):
-            raise LostError("died", "its process ended") from None
-        if replies[-1].get("over"):  # its keeper's last word
-            raise LostError("died", f"it started more than {MAX_PROCESSES} processes and was ended")
+            raise ProcessLostError("died", "its process ended") from None
+        if replies[-1].get("over"):  # the last message of its keeper
+            raise ProcessLostError("died", f"it started more than {MAX_PROCESSES} processes and was ended")
         if len(replies) != 1 or replies[0].get("id") != number:
-            raise LostError("died", "its process broke the protocol and was ended")
+            raise ProcessLostError("died", "its process broke the protocol and was ended")
         if replies[0].get("m"):
-            raise LostError("died", "it ran out of memory")
+            raise ProcessLostError("died", "it ran out of memory")
         return replies[0]
 
     def interrupt(self) -> None:
-        """From another thread: the answer that is waited for does not come."""
+        """From another thread: end the wait for an answer."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 

@@ -1,4 +1,4 @@
-"""The work of a completion's own process: it runs tools on what a model wrote, and answers in JSON of bounded size."""
+"""The work of a completion's own process: run tools on a model's arguments, and answer in JSON of bounded size."""
 
 import asyncio
 import json
@@ -22,12 +22,12 @@ MAX_TEXT = 64 << 10
 """Characters of a result, and of a state key."""
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")
 _OF_THE_MODEL = ("call", "reset")
-"""What is asked for the model, which reads its errors; all else is for people."""
+"""Calls with errors for the model; errors of all other calls are for people."""
 
 
 def converse(sock: socket.socket, loaded: list[tuple[ToolPart, Any]]) -> None:
-    """Answer until the trainer goes away."""
-    made: dict[int, Any] = {}
+    """Answer until the connection is closed."""
+    objs: dict[int, Any] = {}
     loop = asyncio.new_event_loop()
     me = os.getpid()
     threads = threading.active_count()
@@ -35,18 +35,18 @@ def converse(sock: socket.socket, loaded: list[tuple[ToolPart, Any]]) -> None:
         body = read_exactly(sock, int.from_bytes(head, "big"))
         if body is None:
             return
-        asked = json.loads(body)
-        reply: dict[str, Any] = {"id": asked["id"]}
+        question = json.loads(body)
+        reply: dict[str, Any] = {"id": question["id"]}
         started = time.perf_counter()
         try:
-            reply |= _answer(asked, loaded, made, loop)
+            reply |= _answer(question, loaded, objs, loop)
         except MemoryError:
             reply["m"] = True
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a tool are its failure
-            reply["e"] = shown(error) if asked["kind"] in _OF_THE_MODEL else typed(error)
+            reply["e"] = shown(error) if question["kind"] in _OF_THE_MODEL else typed(error)
         if os.getpid() != me:  # a tool forked, and its child came back here
             os._exit(0)
-        if not made:  # a function: nothing of this call goes into the next
+        if not objs:  # a function: the next call starts clean
             if proc.has_children():
                 proc.end_descendants(me)
             reply["again"] = threading.active_count() == threads
@@ -56,20 +56,20 @@ def converse(sock: socket.socket, loaded: list[tuple[ToolPart, Any]]) -> None:
 
 
 def _answer(
-    asked: dict[str, Any], loaded: list[tuple[ToolPart, Any]], made: dict[int, Any], loop: asyncio.AbstractEventLoop
+    question: dict[str, Any], loaded: list[tuple[ToolPart, Any]], objs: dict[int, Any], loop: asyncio.AbstractEventLoop
 ) -> dict[str, Any]:
-    at, kind = asked["part"], asked["kind"]
+    at, kind = question["part"], question["kind"]
     part, target = loaded[at]
     if part.kind == "function":
-        value = _run(loop, target, {**part.kwargs, **asked["arguments"]})
+        value = _run(loop, target, {**part.kwargs, **question["arguments"]})
         return {"text": text_of(value)}
-    if at not in made:
-        made[at] = target(**part.kwargs)
-    thing = made[at]
+    if at not in objs:
+        objs[at] = target(**part.kwargs)
+    thing = objs[at]
     if kind == "call":
-        method = thing if part.kind == "class" else getattr(thing, asked["method"])
-        return {"text": text_of(_run(loop, method, asked["arguments"]))}
-    value = _run(loop, getattr(thing, kind), asked["arguments"])
+        method = thing if part.kind == "class" else getattr(thing, question["method"])
+        return {"text": text_of(_run(loop, method, question["arguments"]))}
+    value = _run(loop, getattr(thing, kind), question["arguments"])
     if kind == "reset":
         return {"text": "" if value is None else text_of(value)}
     if kind == "state_key":
@@ -114,7 +114,7 @@ def _key_part(value: Any) -> str:
 
 
 def _lists(value: Any) -> bool:
-    """An array or a tensor, whose own text leaves out the middle."""
+    """True for an array or a tensor, whose own text omits the middle."""
     return not isinstance(value, type) and callable(getattr(value, "tolist", None))
 
 
@@ -142,8 +142,8 @@ def number_of(kind: str, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        said = f"{value!r:.80} ({type(value).__name__})"
-        raise ValueError(f"{kind} returned {said}, expected a finite number or None")
+        text = f"{value!r:.80} ({type(value).__name__})"
+        raise ValueError(f"{kind} returned {text}, expected a finite number or None")
     return number
 
 
@@ -153,7 +153,7 @@ def _run(loop: asyncio.AbstractEventLoop, fn: Any, arguments: dict[str, Any]) ->
 
 
 def text_of(value: Any) -> str:
-    """What the model reads of a result.
+    """The text of a result for the model.
 
     >>> text_of(4), text_of(None)
     ('4', 'None')
@@ -170,7 +170,7 @@ def text_of(value: Any) -> str:
 
 
 def cut(text: str, most: int = MAX_TEXT) -> str:
-    """The text without half characters, up to a size, with a note where something is missing."""
+    """The text without lone surrogates, cut at a size, with a note if cut."""
     if type(text) is not str:
         text = str.__str__(text)
     note = f"\n[cut: {len(text)} characters, at most {most} are shown]" if len(text) > most else ""

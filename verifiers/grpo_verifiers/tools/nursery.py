@@ -1,7 +1,7 @@
 """The process that has imported the tools, and is forked for each completion: ``-m grpo_verifiers.tools.nursery``.
 
-It is a worker (`exec.worker`) that makes others: it never sees what a model wrote. A fork comes as two processes, the
-one that runs the tools, and its keeper, which ends what that leaves behind.
+It is a worker (`exec.worker`) that makes others: it never sees text of a model. A fork comes as two processes, the
+one that runs the tools, and its keeper, which ends all remaining processes.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from grpo_verifiers.tools.part import ToolPart
 
 
 def serve(control: socket.socket) -> None:
-    """Load, fork and end as the trainer asks, until it goes away."""
+    """Load, fork and end on request, until the connection is closed."""
     loaded: list[tuple[ToolPart, Any]] = []
     keepers: set[int] = set()
     helpers: set[int] = set()
@@ -41,7 +41,7 @@ def serve(control: socket.socket) -> None:
                 importlib.invalidate_caches()
                 loaded += [(part, _load(part)) for part in pickle.loads(payload)]  # noqa: S301 - from the trainer
                 gc.collect()
-                gc.freeze()  # a fork shares what it does not write to
+                gc.freeze()  # a fork shares unmodified memory
                 helpers = proc.descendants(me)
             elif kind == "fork":
                 _, fds, _, _ = socket.recv_fds(control, 1, 1)
@@ -50,9 +50,9 @@ def serve(control: socket.socket) -> None:
             else:
                 keepers.discard(extra)
                 proc.reap([extra, *proc.end_tree(extra)])
-                # What a keeper left that its own tool killed is below this process now.
+                # Processes of a killed keeper are children of this process now.
                 proc.end_descendants(me, keep=keepers | helpers)
-        except BaseException as error:  # noqa: BLE001 - told to the trainer
+        except BaseException as error:  # noqa: BLE001 - reported to the trainer
             reply["e"] = error_fields(error)
         control.sendall(pack_reply(reply))
 
@@ -68,7 +68,7 @@ def _load(part: ToolPart) -> Any:
 
 
 def _fork(loaded: list[tuple[ToolPart, Any]], fd: int, memory: int | None) -> int:
-    """A keeper and below it the process of a completion; the keeper's process id."""
+    """Fork a keeper and below it the process of a completion; return the keeper's process id."""
     nursery = os.pidfd_open(os.getpid())
     parent = os.getpid()
     keeper = os.fork()
@@ -103,7 +103,7 @@ def _fork(loaded: list[tuple[ToolPart, Any]], fd: int, memory: int | None) -> in
 
 
 def _tell_overrun(trainer: socket.socket) -> None:
-    """In a keeper: tell the trainer why there is no answer, if it still listens."""
+    """In a keeper: report to the trainer why there is no answer, if still connected."""
     with contextlib.suppress(OSError):
         trainer.send(pack_reply({"over": MAX_PROCESSES}), socket.MSG_DONTWAIT)
 

@@ -1,4 +1,4 @@
-"""A tool or an environment of a config, as everybody but its own process sees it."""
+"""The description of a tool or an environment, for all but its own process."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Method:
-    """A function that the model may call, with its schema as ``transformers.utils.get_json_schema`` makes it."""
+    """A function that the model may call, with its schema from ``transformers.utils.get_json_schema``."""
 
     name: str
     schema: Mapping[str, Any]
@@ -15,21 +15,21 @@ class Method:
 
 @dataclass(frozen=True)
 class ToolPart:
-    """A tool or an environment, and how a process makes it.
+    """A tool or an environment, with all that a process needs to create it.
 
     Attributes:
         label: its name in messages and metrics.
-        reference: what a process loads: a name of the registry, ``package.module:attr`` or ``/a/file.py:attr``.
+        reference: the target to import: a name of the registry, ``package.module:attr`` or ``/a/file.py:attr``.
         kwargs: its keywords.
-        methods: what the model may call: one of a tool, the public methods of an environment.
-        kind: a ``function`` keeps nothing between calls; a ``class`` is made once a completion and called; an
-            ``environment`` is made, reset with the columns of the row, and its methods are called.
+        methods: callable by the model: one of a tool, the public methods of an environment.
+        kind: a ``function`` keeps nothing between calls; a ``class`` is instantiated once a completion and called; an
+            ``environment`` is instantiated, reset with the columns of the row, and its methods are called.
         timeout: seconds that a call may take.
-        columns: columns of the data that ``reset`` cannot do without.
+        columns: columns of the data that ``reset`` requires.
         takes: all columns that ``reset`` takes; None: any.
-        rewards: it has ``get_reward``, its reward for the whole completion.
-        turn_rewards: it has ``get_turn_reward``, asked after each turn.
-        states: it has ``state_key``, asked before each turn; equal keys are equal states.
+        rewards: it has ``get_reward``, its reward for the completion.
+        turn_rewards: it has ``get_turn_reward``, called after each turn.
+        states: it has ``state_key``, called before each turn; equal keys are equal states.
     """
 
     label: str

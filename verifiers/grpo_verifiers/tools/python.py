@@ -40,7 +40,7 @@ def python(
         code: the program; the value of its last line is shown beside what it prints
         memory: GiB for the program and all its processes.
         output: characters of a result that the model gets.
-        level: the least confinement to run under, as of the verifier ``code``.
+        level: the least confinement to run under, as for the verifier ``code``.
         highest: the most confinement to run under.
         preload: modules to import before programs are forked, such as ``numpy``.
 
@@ -58,14 +58,14 @@ class PythonBox:
     """The program of one completion, in a box of its own; used by one thread at a time."""
 
     def __init__(self, options: Any) -> None:
-        given = {"memory": 1.0, "output": 16_384, "level": "process", "highest": "full", "preload": (), **options}
-        self._kind = BoxKind(choose(given["level"], given["highest"]), tuple(map(str.__str__, given["preload"])))
-        self._question = {"memory": int(given["memory"] * (1 << 30)), "output": min(given["output"], MAX_TEXT)}
+        values = {"memory": 1.0, "output": 16_384, "level": "process", "highest": "full", "preload": (), **options}
+        self._kind = BoxKind(choose(values["level"], values["highest"]), tuple(map(str.__str__, values["preload"])))
+        self._question = {"memory": int(values["memory"] * (1 << 30)), "output": min(values["output"], MAX_TEXT)}
         self._referee = Referee()
         self._ended = self._used = False
 
     def run(self, code: str, seconds: float) -> tuple[str, str]:
-        """How it ended (ok, late, died) and the text for the model."""
+        """Run code; return its status (ok, late, died) and the text for the model."""
         question = {**self._question, "box": self._kind, "code": code, "seconds": seconds}
         for attempt in (0, 1):
             try:
@@ -84,7 +84,7 @@ class PythonBox:
         raise AssertionError
 
     def interrupt(self) -> None:
-        """From another thread: end what is under way; nothing runs in it any more."""
+        """From another thread: end the running program; no other can start."""
         self._ended = True
         self._referee.interrupt()
 
@@ -98,7 +98,7 @@ class PythonBox:
 
 
 def take_turn(question: dict[str, Any], boxes: BoxSet) -> list[str]:
-    """In the referee: run a piece of the program, which is started where there is none."""
+    """In the referee: run a piece of the program; start the program first if necessary."""
     if not _open:
         limits = Limits(
             wall=_FOREVER, cpu=_FOREVER, memory=question["memory"], message=8 * question["output"] + 4096, sent=1 << 62
@@ -119,7 +119,7 @@ def take_turn(question: dict[str, Any], boxes: BoxSet) -> list[str]:
         return ["ok", reply[1] + note]
     _open.clear()
     with program:
-        why = program.why if reply is None or shown else "sent what is no answer"
+        why = program.why if reply is None or shown else "sent an invalid answer"
     if program.end == "timeout":
         why = f"it took longer than {question['seconds']:g} s and was ended"
         return ["late", f"{why}. Its variables are lost."]

@@ -1,8 +1,8 @@
 """Tools and environments by name: ``@tool`` and ``@environment`` register, ``get_tool`` and ``get_environment`` find.
 
-A tool is a function that the model calls, or a class: made anew for each completion, and then called. An environment is
-a class with a method ``reset``, whose other public methods the model calls. Keyword-only parameters of a function, and
-the parameters of a class, are options for the config; all others are the model's to fill.
+A tool is a function that the model calls, or a class, instantiated for each completion. An environment is a class with
+``reset`` and public methods for the model. Keyword-only parameters of a function, and the parameters of a class, are
+options for the config; the model fills all other parameters.
 """
 
 import inspect
@@ -76,7 +76,7 @@ _REGISTRIES = {"tool": TOOLS, "environment": ENVIRONMENTS}
 
 
 def tool(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F], F]:
-    """Register a function or class as a tool; it stays what it is.
+    """Register a function or class as a tool and return it unchanged.
 
     >>> @tool("doc_add")
     ... def add(a: int, b: int) -> str:
@@ -99,9 +99,9 @@ def tool(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F], F]:
 
 
 def environment(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F], F]:
-    """Register a class as an environment; it stays what it is.
+    """Register a class as an environment and return it unchanged.
 
-    It takes what `tool` does.
+    It takes the same options as `tool`.
 
     >>> @environment("doc_echo")
     ... class Echo:
@@ -165,8 +165,8 @@ def get_environment(
 ) -> ToolPart:
     """Find an environment, configure it and describe it as the model sees it. Its schema needs transformers.
 
-    Takes and raises what `get_tool` does; options are the parameters of the class. Its ``label``, by default the name
-    of its class, is in messages, metrics and the reward's column.
+    Arguments and errors are those of `get_tool`; options are the parameters of the class. Its ``label``, by default the
+    name of its class, is in messages, metrics and the reward's column.
 
     >>> get_environment("chess")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -176,14 +176,14 @@ def get_environment(
     return _part("environment", name, base, label, timeout, kwargs)
 
 
-def _part(  # noqa: PLR0917 - what both take
+def _part(  # noqa: PLR0917 - the arguments of both callers
     kind: str, name: Any, base: Path | str | None, label: str | None, timeout: float | None, kwargs: dict[str, Any]
 ) -> ToolPart:
     """Configure and describe a tool or an environment; all problems are raised in one message."""
     redact(kwargs)
     definition = _find(kind, name, base)
     fn: Any = definition.fn
-    what = f"{kind} {label or definition.name!r}"
+    subject = f"{kind} {label or definition.name!r}"
     own = label or _own_name(kind, definition)
     kwargs = _absolute(fn, kwargs, base)
     methods, wrong = _methods(kind, fn, own, kwargs)
@@ -201,8 +201,8 @@ def _part(  # noqa: PLR0917 - what both take
             f"{getattr(fn, '__qualname__', fn)!r} cannot be imported by the process that it runs in (it is local to a "
             "function, or of a notebook): put it at the top level of a file, and refer to it as ./file.py:name."
         )
-    lines = [f"{what}: {problem}" for problem in problems if problem]
-    lines += option_problems(what, _configurable(fn), kwargs, skip=_of_the_model(fn, kwargs))
+    lines = [f"{subject}: {problem}" for problem in problems if problem]
+    lines += option_problems(subject, _configurable(fn), kwargs, skip=_of_the_model(fn, kwargs))
     if lines or reference is None:
         raise KeywordError("\n".join(dict.fromkeys(lines)))
     seconds = float(definition.timeout if timeout is None else timeout)
@@ -215,7 +215,7 @@ def _part(  # noqa: PLR0917 - what both take
 
 
 def _find(kind: str, name: Any, base: Path | str | None) -> Definition:
-    return _REGISTRIES[kind].meant(name, base=None if base is None else Path(base))
+    return _REGISTRIES[kind].resolve(name, base=None if base is None else Path(base))
 
 
 def _own_name(kind: str, definition: Definition) -> str:
@@ -223,8 +223,8 @@ def _own_name(kind: str, definition: Definition) -> str:
 
 
 def _methods(kind: str, fn: Any, own: str, kwargs: Mapping[str, Any]) -> tuple[list[Method], list[str]]:
-    """What the model may call, and the problems with it."""
-    called = getattr(fn, "__call__", None)  # noqa: B004 - the method is wanted, not whether there is one
+    """The methods for the model, and their problems."""
+    called = getattr(fn, "__call__", None)  # noqa: B004 - the method itself is needed
     targets = [("", own, fn)]
     problems = []
     if kind == "environment":
@@ -253,7 +253,7 @@ def _trainer_problems(cls: Any) -> list[str]:
         value = getattr(cls, name, None)
         if value is not None and not callable(value):
             kind = type(value).__name__
-            problems.append(f"{name} is {short(value)} ({kind}), expected a method: it would never be asked.")
+            problems.append(f"{name} is {short(value)} ({kind}), expected a method: it would never be called.")
         elif value is not None:
             parameters = list(inspect.signature(value).parameters.values())[1:]
             several = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
@@ -263,7 +263,7 @@ def _trainer_problems(cls: Any) -> list[str]:
 
 
 def duplicate_names(tools: Sequence[ToolPart], environments: Sequence[ToolPart] = ()) -> list[str]:
-    """Names that one run has twice: for the model among the tools and beside each environment, and in metrics.
+    """Duplicate names of a run: for the model among the tools and each environment, and in metrics.
 
     Environments may share names of methods: a row has one environment.
     """
@@ -274,13 +274,13 @@ def duplicate_names(tools: Sequence[ToolPart], environments: Sequence[ToolPart] 
             if method.name in owners:
                 problems.append(
                     f"two tools are called {method.name!r} ({owners[method.name]} and {part.reference}): the model "
-                    "could not tell them apart. Leave one out, or give it a label of its own."
+                    "could not choose. Remove one, or give it a label."
                 )
             owners.setdefault(method.name, part.reference)
     for part in environments:
         problems += [
             f"environment {part.label!r}: its method {method.name!r} has the name of a tool ({owners[method.name]}): "
-            "the model could not tell them apart. Give the tool a label, or rename the method."
+            "the model could not choose. Give the tool a label, or rename the method."
             for method in part.methods
             if method.name in owners
         ]
@@ -306,7 +306,7 @@ def _of_the_model(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> set[str]
 
 
 def _configurable(fn: Any) -> Callable[..., Any]:
-    """The callable whose parameters a config sets."""
+    """The callable with the parameters of the config."""
     return (lambda: None) if inspect.isclass(fn) and fn.__init__ is object.__init__ else fn
 
 
@@ -335,13 +335,13 @@ def _lacking(fn: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PartDescription:
     """A tool or an environment for people.
 
     Attributes:
         kind: ``tool`` or ``environment``.
         keywords: its options.
-        methods: what the model may call; options of the config left out.
+        methods: the methods for the model, without options of the config.
         problems: why it has no methods to show.
     """
 
@@ -353,8 +353,8 @@ class Shown:
     problems: tuple[str, ...]
 
 
-def show_part(name: str, base: Path | str | None = None) -> Shown:
-    """A tool or an environment by name or reference, whether its options are complete or not.
+def show_part(name: str, base: Path | str | None = None) -> PartDescription:
+    """Describe a tool or an environment by name or reference, even with incomplete options.
 
     >>> show_part("calculator").keywords
     ('digits',)
@@ -370,11 +370,11 @@ def show_part(name: str, base: Path | str | None = None) -> Shown:
     where = "" if is_environment else f"{definition.name}: "
     keywords = tuple(keywords_of(_configurable(fn), _of_the_model(fn, {})))
     problems = [f"{where}{each}" for each in problems]
-    return Shown(kind, definition.name, definition.timeout, keywords, tuple(methods), tuple(problems))
+    return PartDescription(kind, definition.name, definition.timeout, keywords, tuple(methods), tuple(problems))
 
 
 def _reference(fn: Any) -> str | None:
-    """That of `reference_to`, or the path of the script that defines it."""
+    """The reference of `reference_to`, or one by the path of the defining script."""
     main = sys.modules.get("__main__")
     file, name = str(getattr(main, "__file__", "")), getattr(fn, "__qualname__", "")
     of_main = getattr(fn, "__module__", None) == "__main__" and getattr(main, name, None) is fn

@@ -1,4 +1,4 @@
-"""What the model may call of a tool or environment, and its schema: what transformers makes of hints and docstring."""
+"""The methods of a tool or environment for the model, and their schemas, which transformers derives."""
 
 import functools
 import inspect
@@ -9,13 +9,13 @@ from typing import Any
 from grpo_verifiers.errors import KeywordError
 
 NOT_TOOLS = ("reset", "get_reward", "get_turn_reward", "state_key")
-"""Public methods that the trainer calls, and the model never."""
+"""Public methods for the trainer, not for the model."""
 
 
 def signature_problems(fn: Callable[..., Any], hidden: Collection[str] = ()) -> list[str]:
-    """All that keeps a function from having a schema, but for its hints' own types and the docstring's arguments.
+    """Reasons why a function has no schema, except the types of its hints and the arguments of its docstring.
 
-    ``hidden`` parameters are not the model's to fill.
+    The model does not fill ``hidden`` parameters.
     """
     problems = []
     for each in inspect.signature(fn).parameters.values():
@@ -25,14 +25,14 @@ def signature_problems(fn: Callable[..., Any], hidden: Collection[str] = ()) -> 
             continue
         if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}:
             stars = "*" if each.kind is each.VAR_POSITIONAL else "**"
-            problems.append(f"it takes {stars}{each.name}, of which no schema can be made: name each argument.")
+            problems.append(f"it takes {stars}{each.name}, which has no schema: name each argument.")
         elif each.kind is each.POSITIONAL_ONLY:
             problems.append(f"the argument {each.name!r} is positional only: the model gives arguments by name.")
         elif each.annotation is each.empty:
-            problems.append(f"the argument {each.name!r} has no type hint: write {each.name}: str, or what it is.")
+            problems.append(f"the argument {each.name!r} has no type hint: write {each.name}: str, or its type.")
     doc = inspect.getdoc(fn)
     if not doc or not doc.strip():
-        problems.append("it has no docstring, from which the model would learn what it does.")
+        problems.append("it has no docstring to describe it to the model.")
     else:
         problems += _undescribed(fn, doc.strip(), hidden)
     if inspect.iscoroutinefunction(fn):
@@ -48,16 +48,16 @@ def _undescribed(fn: Callable[..., Any], doc: str, hidden: Collection[str]) -> l
     _, described, _ = parse_google_format_docstring(doc)
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(fn).parameters.items()
-    wanted = [name for name, each in parameters if name not in hidden and each.kind not in several]
+    required = [name for name, each in parameters if name not in hidden and each.kind not in several]
     return [
         f"its docstring does not describe the argument {name!r}: add a line '{name}: ...' below 'Args:'."
-        for name in wanted
+        for name in required
         if name not in (described or {})
     ]
 
 
 def schema_of(fn: Callable[..., Any], name: str, hidden: Collection[str] = ()) -> dict[str, Any]:
-    """What ``transformers.utils.get_json_schema`` makes of a function, under a name and without hidden parameters."""
+    """The schema of a function by ``transformers.utils.get_json_schema``, under a name, without hidden parameters."""
     try:
         from transformers.utils import get_json_schema
     except ImportError as error:
@@ -67,27 +67,27 @@ def schema_of(fn: Callable[..., Any], name: str, hidden: Collection[str] = ()) -
         schema["function"]["name"] = name
         json.dumps(schema, allow_nan=False)
     except Exception as error:
-        said = " ".join(str(error).split())
-        raise KeywordError(f"no schema can be made of it: {type(error).__name__}: {said}") from error
+        text = " ".join(str(error).split())
+        raise KeywordError(f"its schema cannot be derived: {type(error).__name__}: {text}") from error
     return schema
 
 
 _MISSING = (
-    "the schema of a tool is made by transformers, which is not installed: pip install 'transformers>=5.3'. Where "
+    "the schema of a tool is derived by transformers, which is not installed: pip install 'transformers>=5.3'. Where "
     "tools run, it is not needed."
 )
 
 
 def _without(fn: Callable[..., Any], hidden: Collection[str]) -> Callable[..., Any]:
-    """A stand-in with the same name and docstring that has some parameters less."""
+    """A stand-in with the same name and docstring, without hidden parameters."""
 
     @functools.wraps(fn)
     def shown() -> None: ...
 
     signature = inspect.signature(fn)
-    # keyword-only, which any order suits: one with a default may then stand before one without
-    kept = [each.replace(kind=each.KEYWORD_ONLY) for name, each in signature.parameters.items() if name not in hidden]
-    shown.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # inspect reads it
+    # keyword-only: a parameter with a default may then precede one without
+    own = [each.replace(kind=each.KEYWORD_ONLY) for name, each in signature.parameters.items() if name not in hidden]
+    shown.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]  # inspect reads it
     shown.__annotations__ = {
         name: hint for name, hint in getattr(fn, "__annotations__", {}).items() if name not in hidden
     }
@@ -96,21 +96,21 @@ def _without(fn: Callable[..., Any], hidden: Collection[str]) -> Callable[..., A
 
 def environment_members(cls: type) -> list[str]:
     """The public methods of a class in the order in which TRL shows them: by name."""
-    found = inspect.getmembers(cls, predicate=inspect.isfunction)
-    names = [name for name, _ in found if not name.startswith("_") and name not in NOT_TOOLS]
+    members = inspect.getmembers(cls, predicate=inspect.isfunction)
+    names = [name for name, _ in members if not name.startswith("_") and name not in NOT_TOOLS]
     return [name for name in names if not isinstance(inspect.getattr_static(cls, name), staticmethod)]
 
 
 def blank(cls: Any) -> Any:
-    """An object of the class without its ``__init__``: to look at bound methods, never to call them."""
+    """An object of the class without its ``__init__``, to inspect bound methods without calls."""
     try:
         return object.__new__(cls)
-    except TypeError:  # a class that is built on one written in C
+    except TypeError:  # a subclass of a class in C
         return cls.__new__(cls)
 
 
 def reset_columns(cls: type) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """The columns that ``reset`` cannot do without, and all that it takes; None: any."""
+    """The required columns of ``reset``, and all that it takes (None: any)."""
     named = [each for each in _of_reset(cls) if each.kind is not each.VAR_KEYWORD]
     needed = tuple(each.name for each in named if each.default is each.empty)
     return needed, tuple(each.name for each in named) if len(named) == len(_of_reset(cls)) else None

@@ -2,7 +2,7 @@
 
 The passages of a folder are indexed once a process. Equal scores keep the order of files and passages.
 
-Use it when answers stand in documents of yours, and nothing on the network is to be asked. It needs
+Use it when the answers are in your own documents, without any network access. It needs
 ``pip install 'grpo-plus[search]'``.
 
 Paper: Robertson and Zaragoza, 2009, The Probabilistic Relevance Framework: BM25 and Beyond.
@@ -23,7 +23,7 @@ from grpo_verifiers.options import FolderPath, Range
 MOST = 20
 """Passages of one answer."""
 MAX_BYTES = 256 << 20
-"""Of all documents together: the index is in memory."""
+"""Limit for all documents together: the index is in memory."""
 MAX_PASSAGE = 4_000
 """Characters of a passage, however long its words are."""
 _WORD = re.compile(r"\w+")
@@ -46,10 +46,10 @@ def search_documents(
     """
     if not 1 <= top_k <= MOST:
         raise ValueError(f"top_k is {top_k}, expected an integer from 1 to {MOST}.")
-    found = _index(folder, words).best(query, top_k)
-    if not found:
+    matches = _index(folder, words).best(query, top_k)
+    if not matches:
         return "No passage shares a word with the query."
-    return "\n\n".join(f"[{rank}] {name}\n{text}" for rank, (name, text) in enumerate(found, 1))
+    return "\n\n".join(f"[{rank}] {name}\n{text}" for rank, (name, text) in enumerate(matches, 1))
 
 
 search_documents.needs = {"bm25s": "search"}  # type: ignore[attr-defined]  # read before a run
@@ -87,7 +87,7 @@ def _index(folder: str, words: int) -> _Index:
 
 
 def _documents(folder: Path) -> Iterator[tuple[str, str]]:
-    """Name and text of each document, in the order of names; what a link leads to outside the folder is left out."""
+    """Name and text of each document, in the order of names; links out of the folder are left out."""
     left = MAX_BYTES
     for path in sorted(folder.rglob("*"), key=lambda each: each.relative_to(folder).as_posix()):
         if path.suffix.lower() not in _ENDINGS or not path.is_file() or not path.resolve().is_relative_to(folder):
@@ -119,7 +119,7 @@ def _of_line(name: str, line: str) -> tuple[str, str]:
 
 
 def _passages(text: str, words: int) -> Iterator[str]:
-    """So many words at a time, lines kept."""
+    """Split a text into pieces of so many words, at line ends."""
     ends = [match.end() for match in re.finditer(r"\S+", text)]
     start = 0
     for last in range(words - 1, len(ends) + words - 1, words):

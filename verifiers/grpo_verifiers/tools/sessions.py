@@ -1,8 +1,8 @@
-"""Where tools and environments run: apart from the trainer, which holds the clock and kills.
+"""Run tools and environments outside the trainer, which keeps the deadlines and kills.
 
 Functions share workers, which any completion may use. Tools that are classes, and the environment, live in a process of
 their completion. All of them are forks of one process that has imported the tools (`tools.nursery`). The tool `python`
-runs in boxes (`tools.python`). What these processes say is JSON, and checked: they have seen what a model wrote.
+runs in boxes (`tools.python`). Their replies are JSON and are validated: they have processed text of a model.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from grpo_verifiers.exec.runner import default_memory, worker_count
-from grpo_verifiers.tools.forks import Fork, LostError, Nursery
+from grpo_verifiers.tools.forks import Fork, Nursery, ProcessLostError
 from grpo_verifiers.tools.guest import MAX_TEXT, cut
 from grpo_verifiers.tools.part import ToolPart
 from grpo_verifiers.tools.python import REFERENCE as PYTHON
@@ -33,20 +33,20 @@ _OWN: dict[str, tuple[str, str]] = {
     "turn_reward": ("get_turn_reward", "turn_rewards"),
     "reward": ("get_reward", "rewards"),
 }
-"""What the trainer asks of an environment: its method, and the field of the part that says whether there is one."""
+"""Requests of the trainer to an environment: its method, and the field of the part that declares it."""
 _PAUSE = 0.1
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a call.
+    """The result of a call.
 
     Attributes:
-        status: how it ended.
-        text: ``str`` of what the tool returned, cut at its limit; of an error, its message.
+        status: how the call ended.
+        text: ``str`` of the tool's result, cut at its limit; of an error, its message.
         seconds: how long it took.
-        number: of ``reward``, the reward; None elsewhere, and where there is none.
-        ended: the environment had ended before it was asked.
+        number: the reward of ``reward``; None without one, and for other calls.
+        ended: the environment had ended before the call.
     """
 
     status: CallStatus
@@ -57,14 +57,14 @@ class Reply:
 
 
 class Sessions:
-    """The processes of a run's tools; made by `open_sessions`."""
+    """The processes of a run's tools, from `open_sessions`."""
 
     def __init__(self, parts: Sequence[ToolPart], memory: int | None, workers: int) -> None:
         """See `open_sessions`."""
         self.parts = tuple(parts)
-        apart = [part for part in self.parts if part.reference != PYTHON]
-        self._nursery = Nursery(apart, memory) if apart else None
-        self.places = {id(part): at for at, part in enumerate(apart)}
+        forked = [part for part in self.parts if part.reference != PYTHON]
+        self._nursery = Nursery(forked, memory) if forked else None
+        self.places = {id(part): at for at, part in enumerate(forked)}
         """The numbers of parts in their processes."""
         self._room = threading.Semaphore(workers)
         self._free: list[Fork] = []
@@ -79,7 +79,7 @@ class Sessions:
         _all.add(self)
 
     def open(self, environment: str | None = None) -> "Session":
-        """The session of one completion, with the environment of that label where there are several."""
+        """The session of one completion; ``environment`` is a label, needed if there are several."""
         environments = [part for part in self.parts if part.kind == "environment"]
         if environment is not None:
             environments = [part for part in environments if part.label == environment]
@@ -122,10 +122,10 @@ class Sessions:
         assert self._nursery is not None
         return self._nursery.fork()
 
-    def borrow(self, wanted: Callable[[], bool]) -> Fork | None:
-        """A worker for functions, waited for; None once it is not ``wanted`` any more."""
+    def borrow(self, needed: Callable[[], bool]) -> Fork | None:
+        """Wait for a worker for functions; None once it is not ``needed`` any more."""
         while not self._room.acquire(timeout=_PAUSE):
-            if not wanted():
+            if not needed():
                 return None
         try:
             with self._lock:
@@ -137,7 +137,7 @@ class Sessions:
             raise
 
     def give_back(self, child: Fork, *, fit: bool) -> None:
-        """Return a worker; one that is not ``fit`` for others is ended."""
+        """Return a worker; one that is not ``fit`` for reuse is ended."""
         try:
             if fit:
                 with self._lock:
@@ -148,12 +148,12 @@ class Sessions:
             self._room.release()
 
     def left(self, session: "Session") -> None:
-        """A session has ended."""
+        """Remove an ended session."""
         with self._lock:
             self._open.discard(session)
 
     def forget(self) -> None:
-        """In a forked child of the trainer: let go of what is the parent's."""
+        """In a forked child of the trainer: drop the parent's processes."""
         self._lock, self._closed = threading.Lock(), True
         for child in self._free:
             child.forget()
@@ -165,7 +165,7 @@ class Sessions:
 
 
 class Session:
-    """The tools and the environment of one completion. Calls run in the order in which they were made."""
+    """The tools and the environment of one completion. Calls run in order."""
 
     def __init__(self, sessions: Sessions, environment: ToolPart | None) -> None:
         self._sessions, self._environment = sessions, environment
@@ -183,13 +183,13 @@ class Session:
     # -- called from any thread
 
     def reset(self, row: Mapping[str, Any]) -> "Future[Reply]":
-        """Make the environment ready for a row; its text is what ``reset`` returned, empty for None."""
+        """Make the environment ready for a row; its text is the result of ``reset``, empty for None."""
         if problem := row_problem(row):
             return _done(Reply("error", problem))
         return self._own("reset", dict(row))
 
     def call(self, method: str, arguments: Mapping[str, Any]) -> "Future[Reply]":
-        """Call a method whose arguments fit its schema. The future never raises."""
+        """Call a method; its arguments must fit the schema. The future never raises."""
         part = self._methods.get(method)
         if part is None:
             return _done(Reply("unknown", f"Tool {method} not found."))
@@ -205,7 +205,7 @@ class Session:
         return self._own("state", {})
 
     def turn_reward(self) -> "Future[Reply]":
-        """The environment's ``get_turn_reward`` for the turn whose calls were made last."""
+        """The environment's ``get_turn_reward`` for the turn with the latest calls."""
         return self._own("turn_reward", {})
 
     def reward(self) -> "Future[Reply]":
@@ -229,7 +229,7 @@ class Session:
             self._sessions.left(self)
 
     def join(self, seconds: float) -> None:
-        """Wait until nothing of it is left, once it was closed."""
+        """Wait for the end of a closed session."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(seconds)
 
@@ -256,8 +256,8 @@ class Session:
 
     def _work(self) -> None:
         try:
-            while (taken := self._jobs.get()) is not None:
-                future, job = taken
+            while (entry := self._jobs.get()) is not None:
+                future, job = entry
                 if future.set_running_or_notify_cancel():
                     future.set_result(_ENDED if self._closed else _safely(job))
         finally:
@@ -269,8 +269,8 @@ class Session:
                     left[0].set_result(_ENDED)
             self._sessions.left(self)
 
-    def _own(self, what: str, arguments: dict[str, Any]) -> "Future[Reply]":
-        part, (method, has) = self._environment, _OWN[what]
+    def _own(self, action: str, arguments: dict[str, Any]) -> "Future[Reply]":
+        part, (method, has) = self._environment, _OWN[action]
         if part is None or (has and not getattr(part, has)):
             return _done(Reply("ok", ""))
         return self._queue(lambda: self._stateful(part, {"kind": method, "arguments": arguments}))
@@ -287,8 +287,8 @@ class Session:
         if self._closed:
             return _ENDED
         try:
-            return self._asked(self._child, part, question)
-        except LostError as lost:
+            return self._ask(self._child, part, question)
+        except ProcessLostError as lost:
             self._end_child()
             self._lost = str(lost)
             more = "The environment has ended." if environment else "Its state is lost; the next call starts anew."
@@ -310,9 +310,9 @@ class Session:
         try:
             if self._closed:
                 return _ENDED
-            reply = self._asked(child, part, question)
+            reply = self._ask(child, part, question)
             fit = self._fit and not self._closed
-        except LostError as lost:
+        except ProcessLostError as lost:
             return Reply(lost.status, f"{lost}.", time.monotonic() - started)
         else:
             return reply
@@ -321,7 +321,7 @@ class Session:
                 self._busy = None
             self._sessions.give_back(child, fit=fit)
 
-    def _asked(self, child: Fork, part: ToolPart, question: dict[str, Any]) -> Reply:
+    def _ask(self, child: Fork, part: ToolPart, question: dict[str, Any]) -> Reply:
         started = time.monotonic()
         answer = child.ask({**question, "part": self._sessions.places[id(part)]}, part.timeout)
         seconds = time.monotonic() - started
@@ -330,9 +330,9 @@ class Session:
         if isinstance(failure, str):
             return Reply("error", cut(failure, 2 * MAX_TEXT), seconds)
         if not isinstance(text, str) or isinstance(number, bool) or not isinstance(number, float | int | None):
-            raise LostError("died", "its process broke the protocol and was ended")
+            raise ProcessLostError("died", "its process broke the protocol and was ended")
         if number is not None and not abs(number) <= sys.float_info.max:
-            raise LostError("died", "its process broke the protocol and was ended")
+            raise ProcessLostError("died", "its process broke the protocol and was ended")
         return Reply("ok", cut(text, 2 * MAX_TEXT), seconds, None if number is None else float(number))
 
     def _python(self, part: ToolPart, method: str, arguments: Mapping[str, Any]) -> Reply:
@@ -351,31 +351,31 @@ class Session:
 
 
 def open_sessions(parts: Sequence[ToolPart], *, memory: int | None = -1, workers: int | None = None) -> Sessions:
-    """Start what runs these tools; close it in the end. ``workers`` calls of functions run at a time.
+    """Start the processes of these tools; close them in the end. ``workers`` calls of functions run at a time.
 
-    A process may take ``memory`` bytes of address space beside what its imports took; None: no cap; -1: the cap of
+    A process may take ``memory`` bytes of address space in addition to its imports; None: no cap; -1: the cap of
     workers of checks.
     """
     return Sessions(parts, default_memory() if memory == -1 else memory, workers or worker_count())
 
 
 def row_problem(row: Mapping[str, Any]) -> str:
-    """What of a row JSON has no form for, in words that name the column; empty where nothing is.
+    """The problem with a row that JSON cannot represent, with its column; empty if there is none.
 
     >>> row_problem({"goal": 3, "board": [[0, 1], [1, 0]]})
     ''
     """
     for column, value in row.items():
-        if (found := _strange(value)) is not None:
+        if (problem := _strange(value)) is not None:
             return (
-                f"the column {column!r} holds {found}: reset is given None, numbers, texts, lists and mappings of "
+                f"the column {column!r} holds {problem}: reset takes None, numbers, texts, lists and mappings of "
                 "these; turn it into one of them in the data, or leave the column out"
             )
     return ""
 
 
 def _strange(value: Any) -> str | None:
-    """The type in a value that JSON has no form for."""
+    """The first type in a value that JSON cannot represent."""
     left = [value]
     for count in itertools.count():
         if not left:
@@ -401,7 +401,7 @@ _all: "weakref.WeakSet[Sessions]" = weakref.WeakSet()
 def _safely(job: Callable[[], Reply]) -> Reply:
     try:
         return job()
-    except LostError as lost:
+    except ProcessLostError as lost:
         return Reply(lost.status, str(lost))
     except Exception as error:  # noqa: BLE001 - a future of these never raises
         return Reply("died", f"it cannot run: {error}"[:2000])

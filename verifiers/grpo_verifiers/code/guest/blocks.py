@@ -1,7 +1,7 @@
 """Choose a completion's program among its blocks, by the names that they bind and read, before anything runs.
 
 A program that is shown in one block and used in a later one is the first; one that is written in several is all of
-them. Tests are not run to choose, so that a completion with several programs has one, and not its best.
+them. No test runs for the choice, so that a completion with several programs has one, and not its best.
 """
 
 import ast
@@ -29,11 +29,11 @@ class _Facts:
     Attributes:
         parses: it is a program by its grammar.
         binds: names that it binds at its left edge.
-        makes: those of them that it does not import.
+        makes: names that it binds and does not import.
         needs: names that it reads and binds nowhere.
         defines: it has functions or classes.
-        acts: it does something when it is run.
-        main: it asks whether it is run as the main program.
+        acts: it has an effect when it runs.
+        main: it tests for ``__name__``, so it has a main part.
         idle: it has no statement but values, as an example's output, or is a session at a prompt.
     """
 
@@ -48,11 +48,11 @@ class _Facts:
 def program_of(blocks: list[str], names: list[list[str]], *, bare: bool = False) -> str:
     """The program of a completion with these blocks, in order, whose tests call one of each of ``names``.
 
-    Where they call any: the last block that makes one of them, or, if none does or the last cannot be parsed, the
-    last. Else the last, but for one that uses what an earlier block defines, if that has a main part, or if the last
-    only uses it and that does something by itself. Sessions at a prompt and blocks without a statement are passed
-    over, as are those that cannot be parsed, where they are ``bare``: fences without the name of a language. The blocks
-    that bind names which it reads and does not bind stand before it, and those that define other names in tests.
+    If tests call names: the last block that defines one of them; the last block if none does or it cannot be parsed.
+    Else the last block, or an earlier one if the last uses its definitions and the earlier one has a main part, or if
+    the last only uses it and the earlier one has an effect by itself. Sessions at a prompt and blocks without a
+    statement are skipped, and ``bare`` blocks (fences without a language) that cannot be parsed. Blocks that bind the
+    names which the chosen one reads and does not bind come before it, and those that define other names in tests.
     """
     facts = [_facts(block) for block in blocks]
     left = [at for at, each in enumerate(facts) if not each.idle and (each.parses or not bare)]
@@ -65,8 +65,8 @@ def program_of(blocks: list[str], names: list[list[str]], *, bare: bool = False)
         at = next((each for each in reversed(left) if facts[each].makes & called), at)
     elif facts[at].parses:
         while earlier := _binders(facts, left, at):
-            whole = any(facts[each].main for each in earlier)
-            if not whole and (facts[at].defines or not _acts(facts, left, earlier[-1])):
+            has_main = any(facts[each].main for each in earlier)
+            if not has_main and (facts[at].defines or not _acts(facts, left, earlier[-1])):
                 break
             at = earlier[-1]
     chosen = {*_binders(facts, left, at), at}
@@ -83,14 +83,14 @@ def _acts(facts: list[_Facts], left: list[int], at: int) -> bool:
 
 
 def _binders(facts: list[_Facts], left: list[int], at: int) -> list[int]:
-    """The blocks that a block needs: for each name that is missing the nearest before it, and what those need."""
-    found: list[int] = []
+    """The blocks that a block needs: the nearest earlier one for each missing name, and the needs of those."""
+    binders: list[int] = []
     missing = set(facts[at].needs)
     for each in reversed(left[: left.index(at)]):
         if bound := facts[each].binds & missing:
-            found.insert(0, each)
+            binders.insert(0, each)
             missing = (missing - bound) | facts[each].needs
-    return found
+    return binders
 
 
 def _facts(block: str) -> _Facts:

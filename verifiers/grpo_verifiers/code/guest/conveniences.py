@@ -1,7 +1,7 @@
-"""Parts of the standard library that need what a box refuses.
+"""Adapt parts of the standard library that need rights which a box refuses.
 
-Nothing here guards anything: it runs in the program, which may undo it. ``multiprocessing`` needs semaphores in
-``/dev/shm`` and signals: its processes, locks and shared memory fail at once, and say why. Where Landlock leaves modes
+This is no protection: it runs in the program, which may undo it. ``multiprocessing`` needs semaphores in
+``/dev/shm`` and signals: its processes, locks and shared memory fail at once with a reason. Where Landlock leaves modes
 and times of other files open, those of files in the program's folder stay as they are: changing them does nothing.
 """
 
@@ -28,7 +28,7 @@ def install() -> None:
 
 
 class _Finder:
-    """Refuses what starts processes and what they share; ``multiprocessing.pool.ThreadPool`` needs a lock only."""
+    """Refuse modules for processes and shared memory; ``multiprocessing.pool.ThreadPool`` only needs a lock."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None) -> Any:  # noqa: ARG002 - as it is called
         if name in _REFUSED:

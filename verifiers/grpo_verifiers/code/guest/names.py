@@ -1,4 +1,4 @@
-"""Names that tests use, and the objects of a program that they mean."""
+"""Names in tests, and the objects of a program for them."""
 
 import ast
 import builtins
@@ -10,9 +10,9 @@ class MissingError(Exception):
 
 
 def find(space: dict[str, Any], name: str) -> Any:
-    """The object of a dotted name in a program's namespace; MissingError where there is none.
+    """The object of a dotted name in a program's namespace; MissingError if it is not defined.
 
-    A method that is named through its class gets an instance of it, made without arguments. One that is named alone may
+    A method that is named through its class gets an instance of it, created without arguments. One named alone may
     belong to a class ``Solution``.
     """
     parts = name.split(".")
@@ -23,8 +23,8 @@ def find(space: dict[str, Any], name: str) -> Any:
     target = space[parts[0]]
     for part in parts[1:]:
         if isinstance(target, type):
-            found = next((vars(kind)[part] for kind in target.__mro__ if part in vars(kind)), None)
-            if hasattr(found, "__get__") and not isinstance(found, staticmethod | classmethod | type):
+            member = next((vars(kind)[part] for kind in target.__mro__ if part in vars(kind)), None)
+            if hasattr(member, "__get__") and not isinstance(member, staticmethod | classmethod | type):
                 target = target()
         try:
             target = getattr(target, part)
@@ -34,7 +34,7 @@ def find(space: dict[str, Any], name: str) -> Any:
 
 
 def unknown_names(tree: ast.AST) -> set[str]:
-    """Names that the code reads and nowhere binds."""
+    """Names that the code reads and never binds."""
     read: set[str] = set()
     bound: set[str] = set()
     for node in ast.walk(tree):
@@ -46,7 +46,7 @@ def unknown_names(tree: ast.AST) -> set[str]:
 
 
 def bound_by(node: ast.AST) -> set[str]:
-    """Names that a node binds by itself."""
+    """Names that a node binds, without its children."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):

@@ -1,6 +1,6 @@
 """The work of a boxed process: run a program, answer calls of its functions, or run tests against a stub.
 
-Nothing here is trusted once the program runs. It is given inputs only, and whatever it sends is data to the parent.
+The process is untrusted once the program runs. It gets inputs only, and the parent treats its messages as data.
 """
 
 import _thread
@@ -23,20 +23,20 @@ from .blocks import program_of
 from .conveniences import install
 from .names import MissingError, find, unknown_names
 from .raised import caught_names, describe, exception
-from .records import is_of, rebuilt
-from .values import NoValueError, TooLargeError, decode, dump, encode, is_iterator
+from .records import is_of, rebuild
+from .values import NoValueError, ValueTooLargeError, decode, dump, encode, is_iterator
 
 MAX_MESSAGE = 4 << 20
 """Bytes of one message, unless the parent has room for more."""
 _MAX_TEXT = 300
 _PART, _PART_SECONDS = 500, 0.05
-"""Members of an iterator that are sent at a time, and how long they may take to be made."""
+"""Members of an iterator per message, and the seconds to compute them."""
 _turn = _thread.allocate_lock()
-"""Held by the thread of a test whose question is under way: answers come in the order of questions."""
+"""Locked by a thread of a test during its question: answers come in the order of questions."""
 
 
 def serve(channel: socket.socket) -> None:
-    """Take the first message and do what it says."""
+    """Receive the first message and execute it."""
     message = _receive(channel)
     if message is None:
         return
@@ -55,33 +55,33 @@ def serve(channel: socket.socket) -> None:
 
 
 def _source(message: dict[str, Any]) -> str:
-    """The program of a message: its source, or what several blocks are together."""
+    """The program of a message: its source, or the program of several blocks."""
     if isinstance(message["source"], str):
         return message["source"]
     return program_of(message["source"], message["names"], bare=message["bare"])
 
 
 def _run_main(channel: socket.socket, source: str) -> None:
-    """Run a program as ``__main__`` with the standard streams it was given."""
+    """Run a program as ``__main__`` with the standard streams of this process."""
     try:
         code = compile(source, "<program>", "exec", dont_inherit=True)
-    except Exception as error:  # noqa: BLE001 - SyntaxError, ValueError, RecursionError, MemoryError: all say the same
-        _send(channel, ["syntax", _told(error)])
+    except Exception as error:  # noqa: BLE001 - SyntaxError, ValueError, RecursionError, MemoryError
+        _send(channel, ["syntax", _text_of(error)])
         return
     space = _module("__main__").__dict__
     try:
-        exec(code, space)  # noqa: S102 - what the box is for
+        exec(code, space)  # noqa: S102 - the purpose of the box
     except SystemExit:
         pass
     except BaseException as error:  # noqa: BLE001 - reported, not judged: the output decides
-        _send(channel, ["raised", _told(error)])
+        _send(channel, ["raised", _text_of(error)])
     # The end of a program without the cost of tearing down the interpreter.
-    steps = (_join, atexit._run_exitfuncs, _flush, space.clear, gc.collect, _flush)  # noqa: SLF001 - what the interpreter calls at its own end
+    steps = (_join, atexit._run_exitfuncs, _flush, space.clear, gc.collect, _flush)  # noqa: SLF001 - as the interpreter does at its end
     for step in steps:
         try:
             step()
         except BaseException as error:  # noqa: BLE001 - the next step still has to run
-            _send(channel, ["raised", _told(error)])
+            _send(channel, ["raised", _text_of(error)])
 
 
 def _join() -> None:
@@ -98,49 +98,49 @@ def _flush() -> None:
 
 
 def _answer_calls(channel: socket.socket, source: str, room: int) -> None:
-    """Load a program, then answer calls of what it defines."""
+    """Load a program, then answer calls of its functions."""
     module = _module("program")
     try:
         code = compile(source, "<program>", "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001 - as above
-        _send(channel, ["syntax", _told(error)])
+        _send(channel, ["syntax", _text_of(error)])
         return
     try:
-        exec(code, module.__dict__)  # noqa: S102 - what the box is for
+        exec(code, module.__dict__)  # noqa: S102 - the purpose of the box
     except BaseException as error:  # noqa: BLE001 - SystemExit too: the program is not there to be called
-        _send(channel, ["raised", type(error).__name__, _told(error)])
+        _send(channel, ["raised", type(error).__name__, _text_of(error)])
         return
     _send(channel, ["loaded"])
     left: list[Iterator[Any]] = []
     while (message := _receive(channel)) is not None:
         if "code" in message:
-            reply = _checked(module, message["code"])
+            reply = _run_inside(module, message["code"])
         else:
-            reply = _part(left, message["more"]) if "more" in message else _called(module, message, left)
+            reply = _part(left, message["more"]) if "more" in message else _answer_call(module, message, left)
         _send(channel, reply, room, message.get("id"))
 
 
 def _take_turns(channel: socket.socket, most: int) -> None:
-    """Run pieces of a program as an interpreter does: what they define stays, and what they print is the answer."""
+    """Run pieces of a program as an interpreter does: definitions stay, and the printed text is the answer."""
     space = _module("__main__").__dict__
     while (message := _receive(channel)) is not None:
         printed = _Printed(most)
-        sys.stdout = sys.stderr = printed  # again each time: the program may have put others there
+        sys.stdout = sys.stderr = printed  # again each time: the program may have replaced them
         try:
             tree = ast.parse(message["code"], "<python>")
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-            exec(compile(tree, "<python>", "exec", dont_inherit=True), space)  # noqa: S102 - what the box is for
+            exec(compile(tree, "<python>", "exec", dont_inherit=True), space)  # noqa: S102 - the purpose of the box
             if isinstance(last, ast.Expr):
                 value = eval(compile(ast.Expression(last.value), "<python>", "eval", dont_inherit=True), space)  # noqa: S307 - as above
                 if value is not None:
                     printed.write(f"{value!r}\n")
         except BaseException as error:  # noqa: BLE001 - the program's, SystemExit too: the model reads it
-            printed.write(_traced(error))
+            printed.write(_traceback_of(error))
         _send(channel, ["printed", printed.text, printed.cut], number=message.get("id"))
 
 
 class _Printed(io.TextIOBase):
-    """Takes what is printed up to a number of characters."""
+    """A text stream with a maximum number of characters."""
 
     def __init__(self, most: int) -> None:
         self.text, self.cut, self._most = "", False, most
@@ -155,7 +155,7 @@ class _Printed(io.TextIOBase):
         return len(text)
 
 
-def _traced(error: BaseException) -> str:
+def _traceback_of(error: BaseException) -> str:
     """The traceback without the frames above the program's."""
     try:
         import traceback
@@ -165,14 +165,14 @@ def _traced(error: BaseException) -> str:
             trace = trace.tb_next
         return "".join(traceback.format_exception(type(error), error, trace, limit=-12))
     except BaseException:  # noqa: BLE001 - the program's own class
-        return _told(error) + "\n"
+        return _text_of(error) + "\n"
 
 
-def _called(module: types.ModuleType, message: dict[str, Any], left: list[Iterator[Any]]) -> list[Any]:
+def _answer_call(module: types.ModuleType, message: dict[str, Any], left: list[Iterator[Any]]) -> list[Any]:
     """The answer to a call; of an iterator that a test may leave half used, the beginning."""
 
     def make(tag: str, head: list[Any], values: list[Any]) -> Any:
-        return rebuilt(module.__dict__, tag, head, values)
+        return rebuild(module.__dict__, tag, head, values)
 
     kind = "value"
     try:
@@ -185,20 +185,20 @@ def _called(module: types.ModuleType, message: dict[str, Any], left: list[Iterat
     except MissingError:
         return ["missing"]
     except BaseException as error:  # noqa: BLE001 - the program's
-        return ["raised", _told(error), *describe(error)]
+        return ["raised", _text_of(error), *describe(error)]
     if message.get("parts") and is_iterator(type(value)):
         left.append(value)
         return _part(left, len(left) - 1)
-    return _encoded(kind, value)
+    return _encode_reply(kind, value)
 
 
-def _encoded(kind: str, value: Any, *more: int) -> list[Any]:
+def _encode_reply(kind: str, value: Any, *more: int) -> list[Any]:
     try:
         return [kind, encode(value), *more]
     except NoValueError as error:
         return ["refused", str(error)]
     except BaseException as error:  # noqa: BLE001 - the program may have patched anything
-        return ["refused", _told(error)]
+        return ["refused", _text_of(error)]
 
 
 def _part(left: list[Iterator[Any]], at: int) -> list[Any]:
@@ -209,13 +209,13 @@ def _part(left: list[Iterator[Any]], at: int) -> list[Any]:
         for item in left[at]:
             items.append(item)
             if len(items) == _PART or time.monotonic() > until:
-                return _encoded("part", items, at)
-    except BaseException as error:  # noqa: BLE001 - the program's; after what came before it
+                return _encode_reply("part", items, at)
+    except BaseException as error:  # noqa: BLE001 - the program's; sent after the items before it
         if not items:
-            return ["raised", _told(error), *describe(error)]
+            return ["raised", _text_of(error), *describe(error)]
         left[at] = _raising(error)
-        return _encoded("part", items, at)
-    return _encoded("part", items)
+        return _encode_reply("part", items, at)
+    return _encode_reply("part", items)
 
 
 def _raising(error: BaseException) -> Iterator[Any]:
@@ -223,53 +223,53 @@ def _raising(error: BaseException) -> Iterator[Any]:
     raise error
 
 
-def _checked(module: types.ModuleType, code: str) -> list[Any]:
-    """Run test code inside the program: what it reports is the program's word."""
+def _run_inside(module: types.ModuleType, code: str) -> list[Any]:
+    """Run test code inside the program, which could fake the outcome."""
     space = {**module.__dict__}
     try:
         tree = ast.parse(code, "<test>")
         for name in unknown_names(tree) - space.keys():
             with contextlib.suppress(MissingError):
                 space[name] = find(space, name)  # a method that is named alone
-        exec(compile(tree, "<test>", "exec", dont_inherit=True), space)  # noqa: S102 - asked for
+        exec(compile(tree, "<test>", "exec", dont_inherit=True), space)  # noqa: S102 - requested by assert_mode
     except BaseException as error:  # noqa: BLE001 - the test's outcome
-        return ["raised", type(error).__name__, _told(error)]
+        return ["raised", type(error).__name__, _text_of(error)]
     return ["pass"]
 
 
 def _run_tests(channel: socket.socket, tests: list[tuple[int, str]]) -> None:
     """Run trusted test code; names that it uses and does not define call the program through the parent."""
     for at, source in tests:
-        outcome = _tested(channel, source, _Seen())
-        with _turn:  # a test may leave threads behind
+        outcome = _run_test(channel, source, _Conversation())
+        with _turn:  # threads of a test may still run
             _send(channel, ["test", at, *outcome])
 
 
-def _tested(channel: socket.socket, source: str, seen: "_Seen") -> tuple[str, str]:
-    """The outcome of one test, and why."""
+def _run_test(channel: socket.socket, source: str, conversation: "_Conversation") -> tuple[str, str]:
+    """The outcome of one test, and the reason."""
     try:
         tree = ast.parse(source, "<test>")
         space: dict[str, Any] = {"__name__": "__test__"}
         unknown = unknown_names(tree)
         caught: dict[str, type] = {name: type(name, (Exception,), {}) for name in caught_names(tree) & unknown}
-        space |= {name: caught.get(name) or _Stub(channel, name, seen, caught) for name in unknown}
+        space |= {name: caught.get(name) or _Stub(channel, name, conversation, caught) for name in unknown}
         code = compile(tree, "<test>", "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001 - the test is broken, not the program
-        return seen.raised, _told(error)
+        return conversation.raised, _text_of(error)
     try:
         exec(code, space)  # noqa: S102 - the test, in a box of its own
-        kind, why = "pass" if seen.calls else "idle", ""
+        kind, why = "pass" if conversation.calls else "idle", ""
     except BaseException as error:  # noqa: BLE001 - an assertion, the program's exception, or one its value caused
-        kind, why = seen.raised, _told(error)
-    return seen.uncrossed or (kind, why)  # noted when it happened: a test may have swallowed the exception
+        kind, why = conversation.raised, _text_of(error)
+    return conversation.uncrossed or (kind, why)  # recorded at once: a test may have swallowed the exception
 
 
-class _Seen:
+class _Conversation:
     """The conversation between a test and the program.
 
     Attributes:
-        calls: how many calls were begun.
-        answers: how many answers of the program the test was given.
+        calls: number of started calls.
+        answers: number of answers of the program.
         uncrossed: the first value that could not cross, as an outcome: "uncrossable" where it is the test's doing,
             "refused" where it is the program's.
     """
@@ -284,58 +284,58 @@ class _Seen:
         return "fail" if self.calls else "broken"
 
     def refuse(self, why: str) -> BaseException:
-        """Note that the program is to blame; what to raise."""
+        """Record that the program is to blame; the exception to raise."""
         self.uncrossed = self.uncrossed or ("refused", why)
         return _RefusedError(why)
 
 
 class _UncrossableError(BaseException):
-    """A test hands the program something that cannot cross; not for its ``except Exception`` to swallow."""
+    """A test passes the program a value that cannot cross; no ``except Exception`` of the test catches it."""
 
 
 class _RefusedError(BaseException):
-    """The program's value cannot cross; not for the test to handle either."""
+    """The program's value cannot cross; no ``except Exception`` of the test catches it either."""
 
 
 class _Stub:
-    """A name of the program in test code: calls go to the program; ``isinstance`` asks for the name of a class."""
+    """A name of the program in test code: calls go to the program; ``isinstance`` compares the name of a class."""
 
-    def __init__(self, channel: socket.socket, name: str, seen: _Seen, caught: dict[str, type]) -> None:
+    def __init__(self, channel: socket.socket, name: str, conversation: _Conversation, caught: dict[str, type]) -> None:
         self.__name__ = self.__qualname__ = name
-        self._channel, self._seen, self._caught = channel, seen, caught
+        self._channel, self._conversation, self._caught = channel, conversation, caught
 
     def __instancecheck__(self, value: Any) -> bool:
         return is_of(value, self.__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        name, seen = self.__name__, self._seen
+        name, conversation = self.__name__, self._conversation
         try:
             message = dump(["call", name, encode(args), encode(kwargs)])
-        except TooLargeError:
+        except ValueTooLargeError:
             raise  # only values of the program's own making are like that
         except NoValueError as error:
-            if seen.answers and error.data:
-                raise seen.refuse(f"an answer led to {error}, which cannot be passed to {name}") from None
-            seen.uncrossed = seen.uncrossed or ("uncrossable", f"passes {error} to {name}")
+            if conversation.answers and error.data:
+                raise conversation.refuse(f"an answer led to {error}, which cannot be passed to {name}") from None
+            conversation.uncrossed = conversation.uncrossed or ("uncrossable", f"passes {error} to {name}")
             raise _UncrossableError from None
         if len(message) > MAX_MESSAGE:
-            raise TooLargeError(f"arguments of more than {MAX_MESSAGE} bytes")
-        seen.calls += 1
-        kind, value, *more = self._asked(message)
+            raise ValueTooLargeError(f"arguments of more than {MAX_MESSAGE} bytes")
+        conversation.calls += 1
+        kind, value, *more = self._ask(message)
         if kind == "awaited":
             return _soon(value)
         return self._members(value, more) if kind == "part" else value
 
     def _members(self, items: Any, more: list[int]) -> Iterator[Any]:
-        """The members of an iterator of the program's, which is asked for more of them as they are taken."""
+        """The members of an iterator of the program, fetched as the test consumes them."""
         yield from items
         while more:
-            _, items, *more = self._asked(dump(["more", self.__name__, more[0]]))
+            _, items, *more = self._ask(dump(["more", self.__name__, more[0]]))
             yield from items
 
-    def _asked(self, message: bytes) -> list[Any]:
+    def _ask(self, message: bytes) -> list[Any]:
         """The program's answer, its value decoded; the exception that it raised."""
-        name, seen = self.__name__, self._seen
+        name, conversation = self.__name__, self._conversation
         try:
             with _turn:
                 self._channel.sendall(message)
@@ -344,14 +344,14 @@ class _Stub:
             reply = None
         if reply is None:
             os._exit(1)
-        seen.answers += 1
+        conversation.answers += 1
         kind, *rest = reply
         if kind == "refused":
-            raise seen.refuse(rest[0])
+            raise conversation.refuse(rest[0])
         try:
             answer = exception(*rest, caught=self._caught) if kind == "raised" else decode(rest[0])
         except Exception as error:  # noqa: BLE001 - no honest program's value is like that
-            raise seen.refuse(f"{name} returned what is no value ({_told(error)})") from None
+            raise conversation.refuse(f"{name} returned no value ({_text_of(error)})") from None
         if kind == "raised":
             raise answer
         return [kind, answer, *rest[1:]]
@@ -368,7 +368,7 @@ def _run_command(channel: socket.socket, message: dict[str, Any]) -> None:
     try:
         os.execv(message["argv"][0], message["argv"])  # noqa: S606 - from the parent
     except OSError as error:
-        _send(channel, ["no command", _told(error)])
+        _send(channel, ["no command", _text_of(error)])
 
 
 def _module(name: str) -> types.ModuleType:
@@ -378,7 +378,7 @@ def _module(name: str) -> types.ModuleType:
     return module
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"[:_MAX_TEXT]
     except BaseException:  # noqa: BLE001 - the program's own class

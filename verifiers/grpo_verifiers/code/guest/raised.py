@@ -14,31 +14,31 @@ from .values import check, decode, dump, encode
 
 _MAX_ARGUMENTS = 10_000
 _MOST_NAMES = 20
-_MAX_TOLD = 300
+_MAX_MESSAGE = 300
 _UNFIT = ("Stop", "ExceptionGroup")
 _CATCHING = frozenset({"raises", "assertRaises", "assertRaisesRegex", "suppress"})
 
 
 class ProgramError(Exception):
-    """Stands in the tests for an exception that the program raised and that has no built-in class."""
+    """In the tests: an exception of the program without a built-in class."""
 
 
 def caught_names(tree: ast.AST) -> set[str]:
     """Names that test code uses as classes of exceptions."""
-    found: list[ast.expr | None] = []
+    classes: list[ast.expr | None] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler):
-            found.append(node.type)
+            classes.append(node.type)
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in _CATCHING:
             several = getattr(node.func, "attr", getattr(node.func, "id", "")) == "suppress"
-            found += node.args if several else node.args[:1]
-            found += [keyword.value for keyword in node.keywords if keyword.arg in {"expected_exception", "exception"}]
-    found += [part for each in found if isinstance(each, ast.Tuple) for part in each.elts]
-    return {each.id for each in found if isinstance(each, ast.Name)}
+            classes += node.args if several else node.args[:1]
+            classes += [each.value for each in node.keywords if each.arg in {"expected_exception", "exception"}]
+    classes += [part for each in classes if isinstance(each, ast.Tuple) for part in each.elts]
+    return {each.id for each in classes if isinstance(each, ast.Name)}
 
 
 def describe(error: BaseException) -> list[Any]:
-    """The nearest built-in class, the arguments, the names of its own classes, the fields; None: it cannot cross."""
+    """The nearest built-in class, the arguments, the names of its own classes, the fields; None if not transferable."""
     own: list[str] = []
     try:
         kinds = type(error).__mro__
@@ -51,7 +51,7 @@ def describe(error: BaseException) -> list[Any]:
 
 
 def _crossing(value: Any) -> Any:
-    """The tree of a value where all of that can cross."""
+    """The tree of a value, or None if a part of it cannot cross."""
     try:
         tree = encode(value())
         return tree if len(dump(tree)) <= _MAX_ARGUMENTS else None
@@ -59,27 +59,27 @@ def _crossing(value: Any) -> Any:
         return None
 
 
-def exception(told: str, near: str, args: Any, own: list[str], fields: Any, *, caught: dict[str, type]) -> Exception:
+def exception(message: str, near: str, args: Any, own: list[str], fields: Any, *, caught: dict[str, type]) -> Exception:
     """The program's exception, of the built-in class of that name, with the arguments and fields that it had.
 
-    Not of one that would end a loop of the test early, and pass it. ``told`` is its text, ``near`` the nearest built-in
-    class, ``own`` the names of its other classes, the nearest first. ``args`` and ``fields`` are trees, or None.
+    Not of one that would end a loop of the test early, and pass it. ``message`` is its text, ``near`` the nearest
+    built-in class, ``own`` the names of its other classes, nearest first. ``args`` and ``fields`` are trees, or None.
     ``caught`` has the classes that the test catches.
     """
     names = [name for name in own if is_name(name)]
     kind = _class(names, near, caught)
-    if names and told.startswith(f"{names[0]}: ") and len(told) < _MAX_TOLD:
-        text = told.partition(": ")[2]
-        kind.__str__ = lambda _: text  # type: ignore[method-assign]  # as its own class says it
+    if names and message.startswith(f"{names[0]}: ") and len(message) < _MAX_MESSAGE:
+        text = message.partition(": ")[2]
+        kind.__str__ = lambda _: text  # type: ignore[method-assign]  # as its own class writes it
     try:
         check(args)
-        made = kind(told) if args is None else kind(*decode(args))
-    except Exception:  # noqa: BLE001 - a stranger's arguments
-        made = _class(names, "", caught)(told)
+        result = kind(message) if args is None else kind(*decode(args))
+    except Exception:  # noqa: BLE001 - untrusted arguments
+        result = _class(names, "", caught)(message)
     for name, item in (decode(fields) if fields is not None else {}).items():
         if not hasattr(BaseException, name):
-            made.__dict__[name] = item
-    return made
+            result.__dict__[name] = item
+    return result
 
 
 def _class(names: list[str], near: str, caught: dict[str, type]) -> type[Exception]:
@@ -89,7 +89,7 @@ def _class(names: list[str], near: str, caught: dict[str, type]) -> type[Excepti
         return kind
     space = {"_names_": tuple(names), "__module__": "program"}
     mine = [caught[name] for name in names if name in caught]
-    for more in ([found for name in names if (found := _built_in(name))], []):
+    for more in ([named for name in names if (named := _built_in(name))], []):
         with contextlib.suppress(TypeError):  # classes that cannot have a child together
             return type(names[0], tuple(dict.fromkeys([*mine, *more, kind])), space)
     return type(names[0], (*mine, ProgramError), space)

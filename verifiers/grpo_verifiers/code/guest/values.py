@@ -1,6 +1,6 @@
-"""Exact values of built-in and standard classes as JSON trees, the only thing that crosses between processes.
+"""Exact values of built-in and standard classes as JSON trees, the only data that cross between processes.
 
-Numbers in range, strings, true, false and null stand for themselves. Everything else is a list that begins with a tag.
+Numbers in range, strings, true, false and null are unchanged. Any other value is a list that begins with a tag.
 """
 
 import importlib
@@ -13,11 +13,11 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from .records import TAGS, described, is_head, stand_in
+from .records import TAGS, is_head, record_of, replica_of
 
 MAX_DEPTH = 100
 MAX_ITEMS = 200_000
-"""Members of one list, tuple, set or mapping: more would not fit a message, and take long to find that out."""
+"""Members of one list, tuple, set or mapping: more would not fit a message, and take long to encode."""
 _WIDE = 1 << 63
 _SEQUENCES: dict[type, str] = {
     list: "l", tuple: "t", set: "s", frozenset: "z", deque: "q", type({}.keys()): "k", type({}.values()): "v",
@@ -55,22 +55,22 @@ _CODECS: dict[str, tuple[str, Callable[[Any], str], Callable[[Any, str], Any]]] 
     "PosixPath": ("pathlib", str, lambda module, text: module.PosixPath(text)),
     "PurePosixPath": ("pathlib", str, lambda module, text: module.PurePosixPath(text)),
 }
-"""Classes of the standard library that a text says in full, by name: module, text, and the value of a text."""
+"""Classes of the standard library with a lossless text form, by name: module, to text, from text."""
 _OF_DATA = {"builtins", "program", "array", "collections", "_collections", "numpy"}.union(
     module for module, _, _ in _CODECS.values()
 )
-"""Modules of the classes of plain data, and of what it turns into."""
+"""Modules of the classes of plain data, and of results of their methods."""
 Maker = Callable[[str, list[Any], list[Any]], Any]
 _DTYPE = re.compile(r"\|(?:b1|[iu]1|S\d{1,4})|[<>](?:[iu][248]|f[248]|c(?:8|16)|U\d{1,4})")
 """Types of arrays whose members are built-in values, as numpy writes them: no long doubles, which are none."""
 
 
 class NoValueError(ValueError):
-    """Something that is no exact built-in value, or no encoding of one.
+    """A value that cannot be encoded, or a tree that cannot be decoded.
 
     Attributes:
         data: plain data can turn into it, by computing with it or by naming one of its methods; no other function, nor
-            an object of a class that somebody wrote.
+            an object of a user-defined class.
     """
 
     def __init__(self, message: str, *, data: bool = False) -> None:
@@ -78,12 +78,12 @@ class NoValueError(ValueError):
         self.data = data
 
 
-class TooLargeError(NoValueError):
+class ValueTooLargeError(NoValueError):
     """Built-in values, too many or nested too deeply."""
 
 
 def encode(value: Any, depth: int = 0) -> Any:
-    """The tree of a value, or TooLargeError.
+    """The tree of a value, or ValueTooLargeError.
 
     NoValueError for an object of any other class, or a subclass of a built-in one that is no named tuple.
     """
@@ -99,10 +99,10 @@ def encode(value: Any, depth: int = 0) -> Any:
     if kind is bytes or kind is bytearray:
         return ["b" if kind is bytes else "B", value.hex()]
     if depth >= MAX_DEPTH:
-        raise TooLargeError(f"a value nested more than {MAX_DEPTH} deep")
+        raise ValueTooLargeError(f"a value nested more than {MAX_DEPTH} deep")
     tag = _SEQUENCES.get(kind)
     if (tag is not None or kind in _MAPPINGS) and len(value) > MAX_ITEMS:
-        raise TooLargeError(f"a {kind.__name__} of more than {MAX_ITEMS} members")
+        raise ValueTooLargeError(f"a {kind.__name__} of more than {MAX_ITEMS} members")
     if tag is not None:
         return [tag, *(encode(item, depth + 1) for item in value)]
     if kind in _MAPPINGS:
@@ -116,12 +116,12 @@ def encode(value: Any, depth: int = 0) -> Any:
     if kind is range:
         return ["r", *(encode(part) for part in (value.start, value.stop, value.step))]
     if is_iterator(kind):
-        return ["g", *_taken(value, depth)]
+        return ["g", *_items_of(value, depth)]
     if kind.__module__ == "numpy" and "numpy" in sys.modules:
         return _of_numpy(value, depth)
     if (text := _text_of(value)) is not None:
         return ["x", *text]
-    if (record := described(value)) is not None:
+    if (record := record_of(value)) is not None:
         tag, head, members = record
         return [tag, head, *(encode(item, depth + 1) for item in members)]
     raise NoValueError(f"a value of type {kind.__name__[:60]}", data=_comes_of_data(value))
@@ -140,18 +140,18 @@ def _comes_of_data(value: Any) -> bool:
     return kind.__module__.partition(".")[0] in _OF_DATA and kind is not type(sys)
 
 
-def _taken(iterator: Any, depth: int) -> list[Any]:
-    """All that an iterator still has."""
+def _items_of(iterator: Any, depth: int) -> list[Any]:
+    """The remaining items of an iterator."""
     items = []
     for item in iterator:
         items.append(encode(item, depth + 1))
         if len(items) > MAX_ITEMS:
-            raise TooLargeError(f"an iterator of more than {MAX_ITEMS} members")
+            raise ValueTooLargeError(f"an iterator of more than {MAX_ITEMS} members")
     return items
 
 
 def _of_numpy(value: Any, depth: int) -> Any:
-    """A scalar as the built-in value it stands for, an array with the type of its members."""
+    """Encode a scalar as its built-in value, an array with the type of its members."""
     numpy = sys.modules["numpy"]
     if isinstance(value, numpy.generic):
         item = value.item()
@@ -159,7 +159,7 @@ def _of_numpy(value: Any, depth: int) -> Any:
             return encode(item, depth)
     elif type(value) is numpy.ndarray and _DTYPE.fullmatch(value.dtype.str):
         if value.size > MAX_ITEMS:
-            raise TooLargeError(f"an array of more than {MAX_ITEMS} members")
+            raise ValueTooLargeError(f"an array of more than {MAX_ITEMS} members")
         return ["n", value.dtype.str, encode(value.tolist(), depth + 1)]
     raise NoValueError(f"a value of numpy's type {type(value).__name__[:60]}", data=_comes_of_data(value))
 
@@ -175,27 +175,27 @@ def _text_of(value: Any) -> tuple[str, str] | None:
 
 
 def _value_of(name: str, text: str) -> Any:
-    """The value of a text of ``_text_of``; ValueError where there is none."""
+    """The value of a text of ``_text_of``; ValueError for any other text."""
     if type(name) is not str or type(text) is not str or name not in _CODECS or len(text) > _LONGEST_TEXT:
-        raise ValueError("no text of a value")
+        raise ValueError("not the text of a value")
     module, _, from_text = _CODECS[name]
     try:
         return from_text(importlib.import_module(module), text)
     except (ArithmeticError, TypeError, LookupError) as error:
-        raise ValueError("no text of a value") from error
+        raise ValueError("not the text of a value") from error
 
 
-def decode(tree: Any, make: Maker = stand_in) -> Any:
+def decode(tree: Any, make: Maker = replica_of) -> Any:
     """The value of a tree that ``check`` has passed; ``make`` makes the objects of a program's classes."""
     if not isinstance(tree, list):
         return tree
     tag, *rest = tree
     if tag in _MAPPINGS.values():
         pairs = rest[1:] if tag == "D" else rest
-        found = {decode(key, make): decode(item, make) for key, item in pairs}
+        mapping = {decode(key, make): decode(item, make) for key, item in pairs}
         if tag == "D":
-            return defaultdict(_FACTORIES.get(rest[0]), found)
-        return {"d": dict, "O": OrderedDict, "C": Counter}[tag](found)
+            return defaultdict(_FACTORIES.get(rest[0]), mapping)
+        return {"d": dict, "O": OrderedDict, "C": Counter}[tag](mapping)
     if tag in _MAKERS:
         return _MAKERS[tag](decode(item, make) for item in rest)
     if tag in TAGS:
@@ -222,7 +222,7 @@ def decode(tree: Any, make: Maker = stand_in) -> Any:
 
 
 def check(tree: Any) -> None:
-    """Raise NoValueError unless ``encode`` could have made a stranger's tree."""
+    """Raise NoValueError unless ``encode`` can return this untrusted tree."""
     if not _is_well_formed(tree, 0):
         raise NoValueError("a malformed value")
 

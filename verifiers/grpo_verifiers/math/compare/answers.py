@@ -8,7 +8,7 @@ A vector is ``(1, 2)``, a column or row of a matrix, or a sum of unit vectors su
 from dataclasses import replace
 from functools import lru_cache
 
-from grpo_verifiers.math.compare.leaf import Equal, Leaf, Outcome, apart, every, settled, show
+from grpo_verifiers.math.compare.leaf import Equal, Leaf, Outcome, every, outcome_of, show, unequal_numbers
 from grpo_verifiers.math.compare.naming import (
     CONSTANTS,
     compare_named,
@@ -18,13 +18,13 @@ from grpo_verifiers.math.compare.naming import (
     with_constants_of,
     without_labels,
 )
-from grpo_verifiers.math.compare.quantities import _in_letters, _scale_between, _scaled, angles, compound, quantity
+from grpo_verifiers.math.compare.quantities import _in_letters, _scale, _scale_between, angles, compound, quantity
 from grpo_verifiers.math.compare.relations import compare_relations, same_name
 from grpo_verifiers.math.compare.wording import texts
 from grpo_verifiers.math.grammar.relations import is_named
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, names, number, rebuilt, survey, walk, weight
-from grpo_verifiers.math.values.sets import HIGHEST, LOWEST, NoRegionError, Region, is_set, listed, region_of
+from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, map_children, names, number, survey, walk, weight
+from grpo_verifiers.math.values.sets import HIGHEST, LOWEST, NoRegionError, Region, is_set, list_members, region_of
 from grpo_verifiers.reading.budget import spend
 
 MAX_ITEMS = 64
@@ -36,15 +36,15 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     """True if an answer is the gold one; ``leaf`` decides plain expressions."""
     if gold == answer:
         return True, ""
-    if (values := apart(gold, answer)) is not None:
+    if (values := unequal_numbers(gold, answer)) is not None:
         return values
-    asked, seen = survey(gold), survey(answer)
-    spend(20 + 4 * (asked.weight + seen.weight))
-    if asked.variables & CONSTANTS:
+    in_gold, in_answer = survey(gold), survey(answer)
+    spend(20 + 4 * (in_gold.weight + in_answer.weight))
+    if in_gold.variables & CONSTANTS:
         answer = with_constants_of(gold, answer)
-    if "pi" in asked.variables or "mathbb Z" in asked.variables:
+    if "pi" in in_gold.variables or "mathbb Z" in in_gold.variables:
         gold, answer = integers_of(gold, answer)
-    if "pm" in asked.kinds or "pm" in seen.kinds:
+    if "pm" in in_gold.kinds or "pm" in in_answer.kinds:
         if gold[0] == "pm" and answer[0] == "paren":
             return False, "a tuple where a value or its negative is expected"
         gold, answer = expand_signs(gold), expand_signs(answer)
@@ -61,7 +61,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return compare(left, right, options, leaf)
 
     if _is_structured(gold) or _is_structured(answer):
-        gold, answer = without_labels(listed(transposed(gold)), listed(transposed(answer)))
+        gold, answer = without_labels(list_members(transpose(gold)), list_members(transpose(answer)))
         structured = compare_named(gold, answer, equal) or compare_sets(gold, answer, equal)
         if structured is not None:
             return structured
@@ -70,7 +70,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
             gold,
             answer,
             equal,
-            lambda left, right: compare(left, right, as_it_stands(options), leaf),
+            lambda left, right: compare(left, right, any_form(options), leaf),
         )
     if (turned := angles(gold, answer)) is not None:
         return leaf(*turned, options)
@@ -84,12 +84,12 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if isinstance(scale, str):
         return False, scale
     if (gold_unit or unit) and (gold[0] == "%") != (answer[0] == "%"):
-        return False, "a percentage is no quantity with a unit"
+        return False, "a percentage is not a quantity with a unit"
     if scale != 1:
-        answer = _scaled(answer, scale)
+        answer = _scale(answer, scale)
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
         return _structures(gold, answer, options, equal)
-    if not _WORDS.isdisjoint(seen.kinds) and _has_words(answer) and not _has_words(gold):
+    if not _WORDS.isdisjoint(in_answer.kinds) and _has_words(answer) and not _has_words(gold):
         return False, "words inside an expression"
     return leaf(gold, answer, options)
 
@@ -99,7 +99,7 @@ def _is_structured(node: Node) -> bool:
         node[0] in STRUCTURES
         or node[0] == "rel"
         or node[:2] == ("f", "mod")
-        or transposed(node) is not node
+        or transpose(node) is not node
         or is_angle_family(node)
     )
 
@@ -109,8 +109,8 @@ def _has_words(node: Node) -> bool:
 
 
 @lru_cache(maxsize=64)
-def as_it_stands(options: Options) -> Options:
-    """The options without demands on how far something is worked out."""
+def any_form(options: Options) -> Options:
+    """The options with ``evaluated`` and ``reduced`` off."""
     return replace(options, evaluated=False, reduced=False)
 
 
@@ -123,7 +123,7 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Equal) -> Out
         size = len(gold if gold[0] == "paren" else answer) - 1
         gold, answer = as_tuple(gold, size), as_tuple(answer, size)
     elif "matrix" in {gold[0], answer[0]} and {gold[0], answer[0]} & {"+", "*", "-", "v"}:
-        size = len(gold if gold[0] == "matrix" else answer) - 1  # a sum of unit vectors beside a column
+        size = len(gold if gold[0] == "matrix" else answer) - 1  # a sum of unit vectors against a column
         pair = as_tuple(gold, size), as_tuple(answer, size)
         gold, answer = pair if pair[0][0] == pair[1][0] == "paren" else (gold, answer)
     if gold[0] in _GROUPS or answer[0] in _GROUPS:
@@ -131,24 +131,24 @@ def _structures(gold: Node, answer: Node, options: Options, equal: Equal) -> Out
     if gold[0] == "ratio" or answer[0] == "ratio":
         return _ratios(gold, answer, equal)
     if gold[0] != answer[0]:
-        return False, "another kind of answer"
+        return False, "a different kind of answer"
     if gold[0] == "span":
         if (gold[1], gold[4]) != (answer[1], answer[4]):
-            return False, "other brackets"
+            return False, "different brackets"
         return every(equal(a, b) for a, b in zip(gold[2:4], answer[2:4], strict=True))
     if gold[0] in {"and", "or", "cup", "cap"}:
         same_size = len(gold) == len(answer) <= MAX_ITEMS
-        return unordered(gold[1:], answer[1:], equal) if same_size else (False, "another number of parts")
+        return unordered(gold[1:], answer[1:], equal) if same_size else (False, "a different number of parts")
     if gold[0] in {"builder", "minus"}:
         return every(equal(a, b) for a, b in zip(gold[1:], answer[1:], strict=True))
     if gold[0] == answer[0] == "cases" and all(len(row) == 3 for row in (*gold[1:], *answer[1:])):
         return _cases(gold, answer, equal)
     if gold[0] in {"matrix", "cases"}:
         if [len(row) for row in gold[1:]] != [len(row) for row in answer[1:]]:
-            return False, "a matrix of another shape"
+            return False, "a matrix of a different shape"
         pairs = zip(gold[1:], answer[1:], strict=True)
         return every(equal(a, b) for left, right in pairs for a, b in zip(left[1:], right[1:], strict=True))
-    return False, "another kind of answer"
+    return False, "a different kind of answer"
 
 
 def _cases(gold: Node, answer: Node, equal: Equal) -> Outcome:
@@ -158,7 +158,7 @@ def _cases(gold: Node, answer: Node, equal: Equal) -> Outcome:
         left = [row[2] for row in gold[1:] if not any(equal(row[2], other[2])[0] for other in rows)]
         rows = tuple((*row[:2], left[0]) if row[2] == OTHERWISE and len(left) == 1 else row for row in rows)
     if len(gold[1:]) != len(rows):
-        return False, "another number of cases"
+        return False, "a different number of cases"
 
     def same(piece: Node, other: Node) -> Outcome:
         condition = equal(piece[2], other[2])
@@ -183,7 +183,7 @@ def _groups(gold: Node, answer: Node, equal: Equal) -> Outcome:
         if "list" in kinds and any(part[0] == "rel" for part in (*left, *right)):
             return False, "conditions where a tuple is expected"
         if "set" in kinds:
-            return False, "a set is no tuple"
+            return False, "a set is not a tuple"
         if len(left) != len(right):
             return False, f"{len(right)} items are not {len(left)}"
         return every(equal(a, b) for a, b in zip(left, right, strict=True))
@@ -225,12 +225,12 @@ def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Equal) -> 
 def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
     if gold[0] == answer[0] == "base":
         same = gold[2] == answer[2] and gold[1].lstrip("0") == answer[1].lstrip("0")
-        return settled(same, "other digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
+        return outcome_of(same, "different digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
     based, plain = (gold, answer) if gold[0] == "base" else (answer, gold)
     if options.bases == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
-        return settled(str(plain[1]) == based[1], "other digits")
+        return outcome_of(str(plain[1]) == based[1], "different digits")
     if based[2] == 10 and plain[0] == "n" and based[1].isdigit():
-        return settled(plain[1] == int(based[1]), "other digits")
+        return outcome_of(plain[1] == int(based[1]), "different digits")
     return False, f"base {based[2]} on one side only"
 
 
@@ -240,10 +240,10 @@ def _ratios(gold: Node, answer: Node, equal: Equal) -> Outcome:
         if node[0] == "/":
             node = ("ratio", *node[1:])  # noqa: PLW2901 - a quotient read as a ratio
         if node[0] != "ratio":
-            return False, "a ratio is no number"
+            return False, "a ratio is not a number"
         parts.append(node[1:])
     if len(parts[0]) != len(parts[1]):
-        return False, "another number of parts"
+        return False, "a different number of parts"
     return every(equal(a, b) for a, b in zip(*parts, strict=True))
 
 
@@ -251,14 +251,14 @@ _POSSIBLE = frozenset({"paren", "set"})
 
 
 def compare_sets(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
-    """Compare two answers of which one is a set of numbers beyond doubt; None where they are not both sets."""
-    meant = is_set(gold), is_set(answer)
-    if not any(meant) or not all(
-        sure or node[0] in _POSSIBLE for sure, node in zip(meant, (gold, answer), strict=True)
+    """Compare two answers of which one certainly is a set of numbers; None if the other one is no set."""
+    certain = is_set(gold), is_set(answer)
+    if not any(certain) or not all(
+        sure or node[0] in _POSSIBLE for sure, node in zip(certain, (gold, answer), strict=True)
     ):
         return None
     if _closed_at_infinity(answer) and not _closed_at_infinity(gold):
-        return False, "other brackets"
+        return False, "different brackets"
     try:
         left, right = region_of(gold), region_of(answer)
         if gold[0] == answer[0] == "rel" and any(
@@ -281,15 +281,15 @@ def _closed_at_infinity(node: Node) -> bool:
 def same_region(gold: Region, answer: Region, equal: Equal) -> Outcome:
     """True if two sets have the same numbers; their ends are compared by a callback."""
     if gold.name is not None and answer.name is not None and not same_name(gold.name, answer.name):
-        return False, "another variable"
+        return False, "a different variable"
     if gold.domain != answer.domain:
-        return False, "numbers of another kind"
+        return False, "another domain of numbers"
     if len(gold.parts) != len(answer.parts):
-        return False, "another set of numbers"
+        return False, "a different set of numbers"
     outcome: Outcome = True, ""
     for left, right in zip(gold.parts, answer.parts, strict=True):
         if (left.low_in, left.high_in) != (right.low_in, right.high_in):
-            return False, "other brackets"
+            return False, "different brackets"
         for a, b in ((left.low, right.low), (left.high, right.high)):
             result = equal(a.node, b.node)
             if result[0] is False:
@@ -320,7 +320,7 @@ def expand_signs(node: Node) -> Node:
 
 
 def _sign(node: Node, *, plus: bool) -> Node:
-    """The tree with its first plus-or-minus sign decided."""
+    """The tree with plus or minus in place of its first plus-or-minus sign."""
     done = False
 
     def visit(part: Node) -> Node:
@@ -331,7 +331,7 @@ def _sign(node: Node, *, plus: bool) -> Node:
             done = True
             left, right = part[1], part[2] if plus else ("-", part[2])
             return right if left is None else ("+", left, right)
-        return rebuilt(part, visit)
+        return map_children(part, visit)
 
     return visit(node)
 
@@ -341,7 +341,7 @@ _ACCENTS = ("", "hat ", "vec ", "bar ")
 
 
 def as_tuple(node: Node, size: int) -> Node:
-    """A vector of so many parts as a tuple; anything else stays."""
+    """A vector of ``size`` parts as a tuple; anything else is unchanged."""
     if node[0] == "matrix":
         if len(node) == 2:
             return ("paren", *node[1][1:])
@@ -362,15 +362,15 @@ def _of_units(node: Node, size: int) -> Node | None:
     basis = [("v", accent + unit) for unit in _UNITS[:size]]
     parts: dict[Node, Node] = {}
     for term in node[1:] if node[0] == "+" else (node,):
-        found = _coefficient(term, basis)
-        if found is None or found[0] in parts:
+        multiple = _coefficient(term, basis)
+        if multiple is None or multiple[0] in parts:
             return None
-        parts[found[0]] = found[1]
+        parts[multiple[0]] = multiple[1]
     return ("paren", *(parts.get(unit, number(0)) for unit in basis))
 
 
 def _coefficient(term: Node, basis: list[Node]) -> tuple[Node, Node] | None:
-    """The unit vector of a term and what multiplies it."""
+    """The unit vector of a term and its coefficient."""
     if term[0] == "-":
         inner = _coefficient(term[1], basis)
         return inner and (inner[0], ("-", inner[1]))
@@ -385,8 +385,8 @@ def _coefficient(term: Node, basis: list[Node]) -> tuple[Node, Node] | None:
     return units[0], rest
 
 
-def transposed(node: Node) -> Node:
-    """A matrix, or a row of numbers, turned where a T says so; anything else stays."""
+def transpose(node: Node) -> Node:
+    """Transpose a matrix or a row of numbers marked with T; anything else stays."""
     if node[0] != "^" or node[2] not in {("v", "T"), ("v", "top")}:
         return node
     inner = node[1]

@@ -1,6 +1,6 @@
-r"""Equality of two expressions as far as it can be decided exactly and at once, and the decimals that stand for one.
+r"""Equality of two expressions where exact arithmetic decides it at once, and decimals that approximate a value.
 
-An irrational or repeating value is never written out, so a decimal may stand for it: ``0.3333`` for ``\frac13``,
+An irrational or repeating value is never written out, so a decimal may replace it: ``0.3333`` for ``\frac13``,
 ``1.4142`` for ``\sqrt2``, on either side. A terminating value (an integer, ``\frac18``, another decimal) has an exact
 decimal, and only that counts; two long decimals are the exception, for the shorter is then a rounding of the longer.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from grpo_verifiers.math.grammar.numbers import exact_value
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import STRUCTURES, Node, number, rebuilt, survey, walk
+from grpo_verifiers.math.tree import STRUCTURES, Node, map_children, number, survey, walk
 from grpo_verifiers.math.values.canon import (
     NoFormError,
     NotAlgebraicError,
@@ -21,9 +21,9 @@ from grpo_verifiers.math.values.canon import (
     exact,
     same,
 )
-from grpo_verifiers.math.values.numeric import real_value, refuted
+from grpo_verifiers.math.values.numeric import is_refuted, real_value
 from grpo_verifiers.math.values.precise import agree
-from grpo_verifiers.math.values.work import is_final, is_reduced, undone
+from grpo_verifiers.math.values.work import is_final, is_reduced, remaining_work
 from grpo_verifiers.reading.budget import spend
 
 LONG = 2  # more digits than for an exact value make a decimal a rounding of a longer one
@@ -62,8 +62,8 @@ def decimal_of(node: Node) -> Decimal | None:
     return inner and Decimal(inner.value * scale, inner.step * abs(scale), inner.digits)
 
 
-def stands_for(gold: Node, answer: Node, digits: int) -> bool:
-    """True if one side is a decimal of at least so many significant digits that stands for the other."""
+def approximates(gold: Node, answer: Node, digits: int) -> bool:
+    """True if one side is a decimal of at least ``digits`` significant digits that approximates the other."""
     left, right = decimal_of(gold), decimal_of(answer)
     if left and right:
         coarse, fine = (left, right) if left.step >= right.step else (right, left)
@@ -81,7 +81,7 @@ def stands_for(gold: Node, answer: Node, digits: int) -> bool:
 
 
 def _is_cut(written: Decimal, value: Fraction, error: Fraction) -> bool:
-    """True if a decimal is a value, known up to an error, rounded to its last digit or cut behind it."""
+    """True if a decimal is a value (with an error bound) rounded to its last digit or cut after it."""
     if written.value * value <= 0:
         return False
     gap = abs(value) - abs(written.value)
@@ -100,8 +100,8 @@ Outcome = tuple[bool | None, str]
 Equal = Callable[[Node, Node], Outcome]
 
 
-def settled(same: bool | None, reason: str) -> Outcome:
-    """An outcome with the reason for a difference."""
+def outcome_of(same: bool | None, reason: str) -> Outcome:
+    """An outcome, with the reason only if it is not True."""
     return same, "" if same else reason
 
 
@@ -138,8 +138,8 @@ def _short(text: str) -> str:
     return text if text and len(text) <= MAX_SHOWN else "the answer"
 
 
-def apart(gold: Node, answer: Node) -> Outcome | None:
-    """The verdict on integers and fractions of integers whose values differ; None for all others."""
+def unequal_numbers(gold: Node, answer: Node) -> Outcome | None:
+    """The verdict on integers and fractions of integers with different values; None in every other case."""
     if (value := exact_value(answer)) is None or (expected := exact_value(gold)) is None or value == expected:
         return None
     spend(4)
@@ -151,17 +151,17 @@ def _difference(answer: str, gold: str) -> str:
 
 
 def quick(gold: Node, answer: Node, options: Options) -> Outcome:
-    """True if two expressions are equal; None where exact arithmetic and refutation both leave it open."""
+    """True if two expressions are equal; None if exact arithmetic and refutation both leave it open."""
     if gold == answer:
         return True, ""
     gold, answer = same_logarithms(gold, answer), same_logarithms(answer, gold)
     if gold == answer:
         return True, ""
-    asked, seen = survey(gold), survey(answer)
-    if "inf" in asked.variables or "inf" in seen.variables:
+    in_gold, in_answer = survey(gold), survey(answer)
+    if "inf" in in_gold.variables or "inf" in in_answer.variables:
         return False, "infinity is not the same"
-    if not STRUCTURES.isdisjoint(seen.kinds) and STRUCTURES.isdisjoint(asked.kinds):
-        return False, "another kind of answer"
+    if not STRUCTURES.isdisjoint(in_answer.kinds) and STRUCTURES.isdisjoint(in_gold.kinds):
+        return False, "a different kind of answer"
     for node, who in ((answer, "the answer"), (gold, "the gold")):
         try:
             canon(node)
@@ -180,7 +180,7 @@ def quick(gold: Node, answer: Node, options: Options) -> Outcome:
 
 
 def same_logarithms(node: Node, other: Node) -> Node:
-    """The tree with logarithms without a base read as decimal ones where the other side writes base 10."""
+    """Give logarithms without a base the base 10 if the other side writes it."""
     if "log" not in survey(node).kinds or not any(top[0] == "log" and top[1] == _TEN for top in walk(other)):
         return node
     return with_base(node, 10)
@@ -190,15 +190,15 @@ def with_base(node: Node, base: int) -> Node:
     """The tree with a base for the logarithms that have none."""
     if node[:2] == ("log", None):
         return ("log", number(base), with_base(node[2], base))
-    return rebuilt(node, lambda part: with_base(part, base))
+    return map_children(node, lambda part: with_base(part, base))
 
 
 def form_problem(gold: Node, answer: Node, options: Options) -> str:
-    """The reason why a right value is not in the form that the options ask for; empty when it is."""
-    if options.evaluated and not undone(gold):
+    """The reason why a right value does not have the form that the options require; empty if it has."""
+    if options.evaluated and not remaining_work(gold):
         if is_final(gold) and not is_final(answer) and not decimal_of(gold):
-            return undone(answer) or "the gold is a number, the answer an expression"
-        if left := undone(answer):
+            return remaining_work(answer) or "the gold is a number, the answer an expression"
+        if left := remaining_work(answer):
             return left
     if options.reduced and not is_reduced(answer) and is_reduced(gold):
         return "a fraction that is not in lowest terms"
@@ -232,17 +232,17 @@ def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:
         decided = None
     if decided:
         return True
-    if options.decimals and stands_for(gold, answer, options.decimals):
+    if options.decimals and approximates(gold, answer, options.decimals):
         return True
-    if decided is None and refuted(gold, answer):
+    if decided is None and is_refuted(gold, answer):
         return False
     return decided
 
 
 def precise(gold: Node, answer: Node, options: Options) -> Outcome:
-    """Like `quick`, and where that leaves it open, by value at many digits."""
+    """Like `quick`; compares values at many digits if that is undecided."""
     outcome, reason = quick(gold, answer, options)
     if outcome is not None:
         return outcome, reason
     equal = agree(same_logarithms(gold, answer), same_logarithms(answer, gold))
-    return settled(equal, "not equal")
+    return outcome_of(equal, "not equal")

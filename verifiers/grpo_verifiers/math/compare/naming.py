@@ -1,20 +1,20 @@
-r"""Values with names: ``y = 3, x = -4`` and ``(x, y) = (-4, 3)`` say the same, and neither is ``(3, -4)``.
+r"""Values with names: ``y = 3, x = -4`` and ``(x, y) = (-4, 3)`` are the same, and neither is ``(3, -4)``.
 
 Some names are free: constants of integration, and the integer that runs through a family of values.
 """
 
 from grpo_verifiers.math.compare.leaf import Equal, Outcome, every
 from grpo_verifiers.math.grammar.relations import assignment
-from grpo_verifiers.math.tree import Node, names, number, rebuilt, substitute, walk
+from grpo_verifiers.math.tree import Node, map_children, names, number, substitute, walk
 from grpo_verifiers.math.values.canon import NoFormError, canon, negative, plus, quotient, rational
 
-# Letters that have an order of their own where several of them are unknown; others stand in the order they are given.
+# Alphabets of unknowns; letters outside of them are in the order of the answer.
 _ROWS = ("abcde", "hk", "ijk", "lmn", "mn", "pqrs", "uvw", "xyzw")
 Values = tuple[tuple[Node, Node], ...]
 
 
-def named(node: Node) -> Values | None:
-    r"""Names with their values: ``x=1, y=2``, ``(x,y)=(1,2)``, a system; None where there are no two names."""
+def named_values(node: Node) -> Values | None:
+    r"""Names with their values: ``x=1, y=2``, ``(x,y)=(1,2)``, a system; None for fewer than two names."""
     if node[0] == "rel" and node[2] == "=" and node[1][0][0] == node[1][1][0] == "paren":
         left, right = node[1][0][1:], node[1][1][1:]
         pairs = tuple(zip(left, right, strict=False)) if len(left) == len(right) else ()
@@ -24,9 +24,9 @@ def named(node: Node) -> Values | None:
         items = node[1:] if node[0] in {"list", "and"} else ()
         if node[0] == "cases":
             items = tuple(row[1] for row in node[1:] if len(row) == 2)
-        found = [assignment(item) if len(item) == 3 and item[0] == "rel" else None for item in items]
-        pairs = tuple(pair for pair in found if pair is not None)
-        if len(pairs) != len(found) or (node[0] == "cases" and len(pairs) != len(node) - 1):
+        assignments = [assignment(item) if len(item) == 3 and item[0] == "rel" else None for item in items]
+        pairs = tuple(pair for pair in assignments if pair is not None)
+        if len(pairs) != len(assignments) or (node[0] == "cases" and len(pairs) != len(node) - 1):
             return None
     return pairs if len(pairs) > 1 and len({name for name, _ in pairs}) == len(pairs) else None
 
@@ -38,7 +38,7 @@ def is_labelled(values: Values) -> bool:
 
 
 def in_order(values: Values) -> tuple[Node, ...]:
-    """The values as a tuple without names has them: by the letters x, y, z, by subscripts, else as they are given."""
+    """The values in the order of a tuple without names: by letter, by subscript, else as written."""
     if any(name[0] != "v" for name, _ in values):
         return tuple(value for _, value in values)
     letters = [str(name[1]) for name, _ in values]
@@ -55,17 +55,17 @@ def in_order(values: Values) -> tuple[Node, ...]:
 
 
 def compare_named(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
-    """Compare two answers of which one gives names to several values; None where names decide nothing."""
-    left, right = named(gold), named(answer)
+    """Compare two answers of which one gives names to several values; None if names decide nothing."""
+    left, right = named_values(gold), named_values(answer)
     if left is None and right is None:
         return None
     if left and right:
         if is_labelled(left) and is_labelled(right) and "rel" not in {gold[0], answer[0]}:
             return None  # solutions of one equation, in no order
-        given = dict(right)
-        if {name for name, _ in left} != set(given):
-            return False, "other variables"
-        return every(equal(value, given[name]) for name, value in left)
+        by_name = dict(right)
+        if {name for name, _ in left} != set(by_name):
+            return False, "different variables"
+        return every(equal(value, by_name[name]) for name, value in left)
     values, other = (left, answer) if left else (right, gold)
     assert values is not None  # one of the two has names
     if other[0] == "list" and not is_labelled(values) and not any(part[0] == "rel" for part in other[1:]):
@@ -81,9 +81,9 @@ def compare_named(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
 
 
 def without_labels(gold: Node, answer: Node) -> tuple[Node, Node]:
-    """``x_1 = 2, x_2 = 3`` beside ``x = 2, x = 3``, each as the list of its values; other pairs as they are."""
+    """``x_1 = 2, x_2 = 3`` and ``x = 2, x = 3``, each as the list of its values; any other pair unchanged."""
     for one, other in ((gold, answer), (answer, gold)):
-        labels = named(one) if one[0] == other[0] == "list" else None
+        labels = named_values(one) if one[0] == other[0] == "list" else None
         if labels is None or not is_labelled(labels):
             continue
         pairs = [assignment(item) for item in other[1:]]
@@ -98,10 +98,10 @@ def group_assignments(node: Node) -> Node:
     if node[0] != "list":
         return node
     pairs = [assignment(part) for part in node[1:]]
-    found = [pair for pair in pairs if pair is not None]
-    if len(found) != len(pairs):
+    assignments = [pair for pair in pairs if pair is not None]
+    if len(assignments) != len(pairs):
         return node
-    names = [name for name, _ in found]
+    names = [name for name, _ in assignments]
     period = names.index(names[0], 1) if names.count(names[0]) > 1 else 0
     if (
         period < 2
@@ -110,17 +110,17 @@ def group_assignments(node: Node) -> Node:
         or names != names[:period] * (len(names) // period)
     ):
         return node
-    rows = [found[start : start + period] for start in range(0, len(found), period)]
+    rows = [assignments[start : start + period] for start in range(0, len(assignments), period)]
     return ("list", *(("paren", *in_order(tuple(row))) for row in rows))
 
 
 CONSTANTS = frozenset({"C", "C_1"})
 _CONSTANT_NAMES = frozenset({*"ABCDKck", *(f"{letter}_{i}" for letter in "CcKkA" for i in range(4))})
-_SOLUTIONS = frozenset("yuvwzx")  # names of what a differential equation is solved for
+_SOLUTIONS = frozenset("yuvwzx")  # names of the unknown function of a differential equation
 _COUNTERS = frozenset("kmn")
 
 
-def swapped(gold: Node, answer: Node) -> Node | None:
+def swap_constants(gold: Node, answer: Node) -> Node | None:
     """The answer with its two constants the other way round: which of them is ``C_1`` is free."""
     answer = with_constants_of(gold, answer)
     if not _is_solution(gold) or not names(gold) & names(answer) >= {"C_1", "C_2"}:
@@ -148,7 +148,7 @@ def with_constants_of(gold: Node, answer: Node) -> Node:
 
 
 def _is_solution(gold: Node) -> bool:
-    """True if a gold gives a function by its name, with constants beside its variables: capacities are none."""
+    """True if the gold names a function and has free constants. A unit such as C is not one."""
     stated = assignment(gold)
     if stated is None or stated[0][0] not in {"v", "f"} or stated[0][1] not in _SOLUTIONS:
         return False
@@ -162,7 +162,7 @@ def _is_constant(name: str) -> bool:
 
 def _with_names(node: Node, renaming: dict[str, str]) -> Node:
     def change(part: Node) -> Node:
-        return ("v", renaming.get(part[1], part[1])) if part[0] == "v" else rebuilt(part, change)
+        return ("v", renaming.get(part[1], part[1])) if part[0] == "v" else map_children(part, change)
 
     return change(node)
 
@@ -185,7 +185,7 @@ def integers_of(gold: Node, answer: Node) -> tuple[Node, Node]:
 
 
 def _same_values(left: Node, right: Node, letter: Node) -> bool:
-    """True if two expressions in an integer have the same values: steps of one size, apart by a number of them."""
+    """True if two expressions in an integer have the same values: equal steps, and a shift by a number of steps."""
     try:
         rows = [[canon(substitute(node, letter, number(at))) for at in range(3)] for node in (left, right)]
         steps = [plus(row[1], negative(row[0])) for row in rows]

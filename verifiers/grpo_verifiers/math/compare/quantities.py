@@ -6,7 +6,7 @@ from fractions import Fraction
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import STRUCTURES, Node, names, number, survey, walk
 from grpo_verifiers.math.values.canon import exact
-from grpo_verifiers.math.words.numerals import SCALES, denominator, spoken
+from grpo_verifiers.math.words.numerals import SCALES, denominator, number_in_words
 from grpo_verifiers.math.words.units import TABLE, Unit, ratio, unit_readings
 
 _ANGLES: dict[tuple[Unit, ...] | None, str] = {(Unit(),): "", (TABLE["rad"],): "rad", (TABLE["degree"],): "degree"}
@@ -14,10 +14,10 @@ _CURRENCY = {"euro": "euro", "pounds": "gbp", "yen": "yen"}
 
 
 def quantity(node: Node) -> tuple[Node, str]:
-    """A value and its unit as written; words that change the value are worked into it."""
+    """A value and its unit as written, after words that change the value are applied to it."""
     kind = node[0]
     if kind == "text":
-        return spoken(node[1]) or node, ""
+        return number_in_words(node[1]) or node, ""
     if kind == "unit":
         value, inner = quantity(node[1])
         value, words = with_words(value, node[2])
@@ -33,8 +33,8 @@ def quantity(node: Node) -> tuple[Node, str]:
     if kind == "-" and node[1][0] in {"unit", "deg", "currency"}:
         value, unit = quantity(node[1])
         return ("-", value), unit
-    if kind in _WORKED and "deg" in survey(node).kinds and (found := _measured(node)) is not None:
-        return found[0], "degrees" * found[1]
+    if kind in _WORKED and "deg" in survey(node).kinds and (angle := _without_degrees(node)) is not None:
+        return angle[0], "degrees" * angle[1]
     return node, ""
 
 
@@ -42,10 +42,10 @@ _TEMPERATURES = {("v", "C"), ("v", "F")}
 _WORKED = frozenset({"+", "-", "*", "/", "mixed"})
 
 
-def _measured(node: Node) -> tuple[Node, bool] | None:
+def _without_degrees(node: Node) -> tuple[Node, bool] | None:
     r"""An expression without its degree signs, and True if it is one of degrees.
 
-    ``180^\circ - 2x`` is, ``2\sin 30^\circ`` and ``360^\circ / 60^\circ`` are none. None where neither holds: degrees
+    ``180^\circ - 2x`` is, ``2\sin 30^\circ`` and ``360^\circ / 60^\circ`` are not. None if neither holds: degrees
     times degrees, degrees and radians.
     """
     kind = node[0]
@@ -55,19 +55,19 @@ def _measured(node: Node) -> tuple[Node, bool] | None:
         return None if "deg" in survey(node[1]).kinds else (node[1], True)
     if kind not in _WORKED:
         return None
-    parts = [_measured(part) for part in node[1:]]
-    found = [part for part in parts if part is not None]
-    if len(found) < len(parts):
+    parts = [_without_degrees(part) for part in node[1:]]
+    measured = [part for part in parts if part is not None]
+    if len(measured) < len(parts):
         return None
-    values: Node = (kind, *(value for value, _ in found))
-    angles = [angle for _, angle in found]
+    values: Node = (kind, *(value for value, _ in measured))
+    angles = [angle for _, angle in measured]
     if not any(angles):
         return values, False
     if kind == "/":
         return None if angles == [False, True] else (values, angles == [True, False])
     if kind in {"*", "mixed"}:
         return None if sum(angles) > 1 or not _TEMPERATURES.isdisjoint(node[1:]) else (values, True)
-    radians = any(not angle and "pi" in survey(value).variables for value, angle in found)
+    radians = any(not angle and "pi" in survey(value).variables for value, angle in measured)
     return None if radians else (values, True)
 
 
@@ -76,9 +76,9 @@ def _is_angle(node: Node) -> bool:
 
 
 def angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
-    """Two angles of which one is in degrees and the other in radians, as numbers; None for all others.
+    """Two angles, one in degrees and one in radians, as numbers; None for any other pair.
 
-    A value with pi in it is in radians unless it says degrees, and then the sign cannot be left out.
+    A value with pi in it is in radians unless it has a degree sign, which then is required.
     """
     values, names = zip(*(quantity(node) for node in (gold, answer)), strict=True)
     normal = [_ANGLES.get(unit_readings(name)) for name in names]
@@ -101,34 +101,34 @@ def _in_radians(node: Node) -> bool:
 
 def _in_letters(node: Node, unit: str) -> tuple[Node, str] | None:
     """A value whose unit is written without a text command, where the other side has a unit of the same kind."""
-    found = with_symbols(node)
-    if found is None:
+    reading = with_symbols(node)
+    if reading is None:
         return None
-    expected, given = unit_readings(unit), unit_readings(found[1])
-    return found if expected and given and ratio(expected, given) is not None else None
+    expected, units = unit_readings(unit), unit_readings(reading[1])
+    return reading if expected and units and ratio(expected, units) is not None else None
 
 
 def _scale_between(gold: str, answer: str, options: Options) -> Fraction | str:
     """The answer's unit in units of the gold's, 1 where a side has none; or the reason why they cannot be compared."""
     if gold == answer:
         return Fraction(1)
-    given = unit_readings(answer, gold)
-    if given is None:
-        return "words beside the answer that are no unit"
+    units = unit_readings(answer, gold)
+    if units is None:
+        return "words after the answer that are not a unit"
     expected = unit_readings(gold, gold)
     if not gold or not answer or options.units == "ignore":
         return Fraction(1)
     if expected is None:
         return f"the unit {answer.strip()!r} is not {gold.strip()!r}"
-    scale = ratio(expected, given)
+    scale = ratio(expected, units)
     return f"the unit {answer.strip()!r} is not {gold.strip()!r}" if scale is None else scale
 
 
-def _scaled(value: Node, scale: Fraction) -> Node:
+def _scale(value: Node, scale: Fraction) -> Node:
     if value[0] == "n":
         return number(value[1] * scale)
     if value[0] == "-":
-        return ("-", _scaled(value[1], scale))
+        return ("-", _scale(value[1], scale))
     rational = exact(value)
     return ("*", number(scale), value) if rational is None else number(rational * scale)
 
@@ -139,7 +139,7 @@ _PERCENT = frozenset({"percent", "pct", "percentage"})
 
 
 def with_words(value: Node, words: str) -> tuple[Node, str]:
-    """A number changed by the words right after it, and the words that are left: a unit, if anything."""
+    """Apply the words right after a number to it; returns the number and the remaining words, perhaps a unit."""
     parts = _SCALED.sub(r"\1 ", words.replace("per cent", "percent")).split()
     if value[0] == "-" and parts and parts[0].casefold().strip(".,") not in _POWERS | {"factorial": 1}:
         inner, left = with_words(value[1], words)
@@ -166,7 +166,7 @@ def with_words(value: Node, words: str) -> tuple[Node, str]:
 
 
 def with_symbols(node: Node) -> tuple[Node, str] | None:
-    """A product of a number and letters such as ``5 m/s^2`` as value and unit; None where there is no such unit."""
+    """A product of a number and letters such as ``5 m/s^2`` as value and unit; None for any other node."""
     values: list[Node] = []
     powers: dict[str, int] = {}
     if not _collect(node, 1, values, powers) or not powers or not values:
@@ -176,7 +176,7 @@ def with_symbols(node: Node) -> tuple[Node, str] | None:
 
 
 def _collect(node: Node, power: int, values: list[Node], powers: dict[str, int]) -> bool:
-    """Sort the factors of a product into numbers and letters; False where it is no product of these."""
+    """Sort the factors of a product into numbers and unit symbols; False if another factor occurs."""
     if node[0] == "v" and node[1] in TABLE:
         powers[node[1]] = powers.get(node[1], 0) + power
         return True

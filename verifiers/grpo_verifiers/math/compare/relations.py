@@ -3,8 +3,8 @@
 from contextlib import suppress
 from fractions import Fraction
 
-from grpo_verifiers.math.compare.leaf import Equal, Outcome, settled, show
-from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solved
+from grpo_verifiers.math.compare.leaf import Equal, Outcome, outcome_of, show
+from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solution
 from grpo_verifiers.math.tree import Node, names, number, substitute
 from grpo_verifiers.math.values.canon import Form, NoFormError, NotAlgebraicError, canon, has_opaque, quotient, rational
 from grpo_verifiers.math.values.numeric import real_value
@@ -19,15 +19,15 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
 
     ``same_value`` compares the members of a chain, which need not be worked out; ``equal`` all else, by all policies.
     """
-    answer = renamed(answer, gold)
-    stated, given = solved(gold), solved(answer)
-    gold, answer = stated or gold, given or answer
+    answer = rename_variable(answer, gold)
+    gold_solved, answer_solved = solution(gold), solution(answer)
+    gold, answer = gold_solved or gold, answer_solved or answer
     if gold[0] != "rel":
         if _renames(gold, answer):
             return False, "one name for another"
         if answer[0] == "rel" and set(ops_of(answer)) <= {"<", ">", "<=", ">="}:
             return False, "a relation where a value is expected"
-        value, problem = _stated(answer)
+        value, problem = _stated_value(answer)
         return (False, problem) if value is None else _with_checks(value, answer, gold, equal, same_value)
     if gold[2] == "in":
         if answer[0] != "rel":
@@ -35,8 +35,8 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         if answer[2] == "in":
             return _both(equal(gold[1][1], answer[1][1]), _same_names(gold[1][0], answer[1][0]))
         return compare_relations(gold[1][1], answer, equal, same_value)
-    if stated and answer[0] == "rel" and answer[2] in FLIPPED:
-        return _solved(stated, given, equal)
+    if gold_solved and answer[0] == "rel" and answer[2] in FLIPPED:
+        return _compare_solved(gold_solved, answer_solved, equal)
     pair = assignment(gold)
     if answer[0] != "rel":
         if pair:
@@ -44,8 +44,8 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         return False, "a value where a relation is expected"
     if pair and answer[2] != "=" and set(ops_of(answer)) <= {"=", "~="}:
         if not same_name(pair[0], answer[1][0]):
-            return False, "another variable"
-        value, problem = _stated(answer)
+            return False, "a different variable"
+        value, problem = _stated_value(answer)
         return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal, same_value)
     if answer[2] == "in":
         if pair:
@@ -54,13 +54,13 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
     return _relations(gold, answer, equal, same_value)
 
 
-def _solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
+def _compare_solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
     """Compare with a gold that is solved: an answer that is not may be the question itself."""
     if answer is None:
         return False, "a relation that is not solved"
     if not same_name(gold[1][0], answer[1][0]):
-        return False, "another variable"
-    return equal(gold[1][1], answer[1][1]) if gold[2] == answer[2] else (False, "another relation")
+        return False, "a different variable"
+    return equal(gold[1][1], answer[1][1]) if gold[2] == answer[2] else (False, "a different relation")
 
 
 def _renames(gold: Node, answer: Node) -> bool:
@@ -89,23 +89,23 @@ def same_name(left: Node, right: Node) -> bool:
 
 
 def _same_names(left: Node, right: Node) -> Outcome:
-    return settled(same_name(left, right), "another variable")
+    return outcome_of(same_name(left, right), "a different variable")
 
 
-def renamed(node: Node, gold: Node) -> Node:
-    """A definition ``f(t) = ...`` with the gold's variable in place of its own."""
+def rename_variable(node: Node, gold: Node) -> Node:
+    """A definition ``f(t) = ...`` with its variable renamed to the gold's."""
     pair = assignment(node)
     if pair is None or not (old := parameter(pair[0])):
         return node
     stated = assignment(gold)
-    known = {parameter(stated[0])} if stated else names(gold) - set(parameter(gold))
-    new = known.pop() if len(known) == 1 else ""
+    variables = {parameter(stated[0])} if stated else names(gold) - set(parameter(gold))
+    new = variables.pop() if len(variables) == 1 else ""
     if not new or new == old or new in names(pair[1]) or old in names(gold):
         return node
     return substitute(node, ("v", old), ("v", new))
 
 
-def _stated(node: Node) -> tuple[Node | None, str]:
+def _stated_value(node: Node) -> tuple[Node | None, str]:
     r"""The value that ``x = 5``, ``\sqrt{4} = 2`` or ``x = 1/3 \approx 0.33`` states."""
     terms, ops = node[1], ops_of(node)
     if ops == ("in",) and is_name(terms[0]) and _is_set(terms[1]):
@@ -123,15 +123,15 @@ def _labels(terms: tuple[Node, ...]) -> int:
     for index, term in enumerate(terms[:-1]):
         if (
             not is_name(term)
-            and not _asks(term, terms[-1])
+            and not _has_unknowns(term, terms[-1])
             and not (term[0] == "f" and term[1] in FUNCTIONS and names(term) and not names(terms[-1]))
         ):
             return index
     return len(terms) - 1
 
 
-def _asks(node: Node, value: Node) -> bool:
-    """True if a node has several unknowns and may be what a question asks for: ``m + n = 25``, ``x^2 + y^2 = 25``."""
+def _has_unknowns(node: Node, value: Node) -> bool:
+    """True if a node has several unknowns and may be the quantity of a question: ``m + n = 25``, ``x^2 + y^2 = 25``."""
     return len(names(node)) > 1 and not names(value)
 
 
@@ -152,7 +152,7 @@ def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal, same_value:
     start = _labels(terms)
     for index in range(start, len(ops)):
         left, right = terms[index], terms[index + 1]
-        linked = _linked(left, right, ops[index], same_value)
+        linked = _holds(left, right, ops[index], same_value)
         if linked is False:
             sides = show(left), show(right)
             return (
@@ -164,7 +164,7 @@ def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal, same_value:
     return outcome, reason
 
 
-def _linked(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
+def _holds(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
     if op == "=":
         return same_value(left, right)[0]
     a, b = (real_value(node[1] if node[0] in {"unit", "deg", "currency"} else node) for node in (left, right))
@@ -175,7 +175,7 @@ def _linked(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
 
 def _relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
     if len(gold[1]) != len(answer[1]):
-        return False, "another number of relations"
+        return False, "a different number of relations"
     reverse: Node = ("rel", answer[1][::-1], " ".join(FLIPPED.get(op, op) for op in ops_of(answer)[::-1]))
     left, right = assignment(gold), assignment(answer)
     if left and right and same_name(left[0], right[0]):
@@ -186,11 +186,11 @@ def _relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Out
     for candidate in (answer, reverse):
         if candidate[2] == gold[2]:
             pairs = zip(gold[1], candidate[1], strict=True)
-            found = [(_same_names if is_unknown(a) else equal)(a, b)[0] for a, b in pairs]
-            outcomes.append(False if False in found else None if None in found else True)
+            links = [(_same_names if is_unknown(a) else equal)(a, b)[0] for a, b in pairs]
+            outcomes.append(False if False in links else None if None in links else True)
     if True in outcomes:
         return True, ""
-    return (None, "") if None in outcomes else (False, "another chain of relations")
+    return (None, "") if None in outcomes else (False, "a different chain of relations")
 
 
 def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
@@ -198,23 +198,23 @@ def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcom
     ops = [gold[2], answer[2]]
     if not set(ops) <= set(FLIPPED):
         if ops[0] != ops[1]:
-            return False, "another relation"
+            return False, "a different relation"
         return _both(equal(gold[1][0], answer[1][0]), equal(gold[1][1], answer[1][1]))
     if ops == ["=", "="] and gold[1][0][0] == "f" and (answer[1][0][0] == "f" or "^" in gold[1][0][1]):
-        return False, "another function"
+        return False, "a different function"
     left, right = (("+", node[1][0], ("-", node[1][1])) for node in (gold, answer))
     try:
         forms = [canon(left), canon(right)]
     except NotAlgebraicError:
         forms = []
     except NoFormError:
-        return False, "another relation"
+        return False, "a different relation"
     factor = _factor(*forms) if forms else None
     if factor is None:
         may_be_equal = not forms or has_opaque(*forms[0], *forms[1])
-        return _proportional(left, right, ops, same_value) if may_be_equal else (False, "another relation")
-    wanted = ops[1] if factor > 0 else FLIPPED[ops[1]]
-    return settled(wanted == ops[0], "another relation")
+        return _proportional(left, right, ops, same_value) if may_be_equal else (False, "a different relation")
+    op = ops[1] if factor > 0 else FLIPPED[ops[1]]
+    return outcome_of(op == ops[0], "a different relation")
 
 
 def _proportional(gold: Node, answer: Node, ops: list[str], same_value: Equal) -> Outcome:
@@ -224,7 +224,7 @@ def _proportional(gold: Node, answer: Node, ops: list[str], same_value: Equal) -
     """
     letters = sorted(names(gold) | names(answer))
     if len(letters) > len(_POINTS[0]):
-        return False, "another relation"
+        return False, "a different relation"
     for point in _POINTS:
         at_point = []
         for node in (gold, answer):
@@ -234,9 +234,9 @@ def _proportional(gold: Node, answer: Node, ops: list[str], same_value: Equal) -
         values = [real_value(node) for node in at_point]
         if values[0] and values[1]:
             if ops[0] != (ops[1] if values[0] * values[1] > 0 else FLIPPED[ops[1]]):
-                return False, "another relation"
+                return False, "a different relation"
             return same_value(("*", gold, at_point[1]), ("*", answer, at_point[0]))
-    return False, "another relation"
+    return False, "a different relation"
 
 
 def _factor(gold: Form, answer: Form) -> Fraction | None:

@@ -6,7 +6,7 @@ closed table in ``words/lexicon.txt``.
 
 import re
 
-from grpo_verifiers.math.compare.leaf import Outcome, settled
+from grpo_verifiers.math.compare.leaf import Outcome, outcome_of
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_moment
 from grpo_verifiers.math.words.numerals import ordinal
@@ -18,7 +18,7 @@ _THE = re.compile(r"^the ")
 
 
 def meaning(text: str) -> str | None:
-    """The first saying of the line on which a text in lower case stands; None where it is on none."""
+    """The first of the sayings that mean the same as a text in lower case; None if the table lacks it."""
     return _MEANINGS.get(_THE.sub("", text))
 
 
@@ -31,7 +31,7 @@ def normal_text(text: str) -> str:
     return " ".join(part for part in _TEXT_EDGE.split(text.casefold()) if part)
 
 
-def spelled(node: Node) -> str | None:
+def words_of(node: Node) -> str | None:
     """The text of a node: a word, a letter, or letters that the grammar took for a product."""
     if node[0] == "text":
         return normal_text(node[1])
@@ -42,7 +42,7 @@ def spelled(node: Node) -> str | None:
     if node == ("set",):
         return "empty set"
     if node[0] == "unit":
-        inner = spelled(node[1])
+        inner = words_of(node[1])
         return None if inner is None else normal_text(f"{inner} {node[2]}")
     if node[0] == "*" and all(part[0] == "v" and len(part[1]) == 1 for part in node[1:]):
         return "".join(part[1] for part in node[1:]).casefold()
@@ -56,14 +56,14 @@ _OPTION = re.compile(r"\(?([A-Za-z])[).:]\s*(.+)", re.DOTALL)
 
 
 def texts(gold: Node, answer: Node) -> Outcome:
-    """True if two answers say the same in words; letters in another order are other words."""
+    """True if two answers mean the same in words; letters in another order are different words."""
     if gold[0] == "text" and (option := _OPTION.fullmatch(gold[1].strip())) and answer[0] == "v":
-        return settled(answer[1] == option[1], "another option")
+        return outcome_of(answer[1] == option[1], "a different option")
     if (same := _same_moment(gold, answer)) is not None:
-        return settled(same, "another time or date")
+        return outcome_of(same, "a different time or date")
     if gold[0] == "v" and answer[0] == "text" and (named := _CHOICE.fullmatch(answer[1].strip())):
-        return settled(named[1] == gold[1], "another option")
-    left, right = (None if words is None else _ARTICLE.sub("", words) for words in (spelled(gold), spelled(answer)))
+        return outcome_of(named[1] == gold[1], "a different option")
+    left, right = (None if words is None else _ARTICLE.sub("", words) for words in (words_of(gold), words_of(answer)))
     if left is None or right is None:
         return False, "words where a value is expected" if left is None else "a value where words are expected"
     same = left == right or (meaning(left) is not None and meaning(left) == meaning(right))
@@ -71,13 +71,13 @@ def texts(gold: Node, answer: Node) -> Outcome:
         same = left.replace(" ", "") == right.replace(" ", "")
     if not same and (place := ordinal(left)) is not None:
         same = place == ordinal(right)
-    return settled(same, "other words")
+    return outcome_of(same, "different words")
 
 
 def _same_moment(gold: Node, answer: Node) -> bool | None:
-    """True if two times or dates are the same; None where one side is neither."""
-    found = [_moment(node) for node in (gold, answer)]
-    return None if None in found else same_moment(*found)
+    """True if two times or dates are the same; None if one side is neither."""
+    moments = [_moment(node) for node in (gold, answer)]
+    return None if None in moments else same_moment(*moments)
 
 
 def _moment(node: Node) -> object:

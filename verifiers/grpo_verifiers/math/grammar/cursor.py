@@ -11,12 +11,12 @@ END = Token("end", "")
 _STOPS = frozenset({"}", ")", "]", ",", ";", "+", "-", "=", "<", ">", "<=", ">=", "!=", "~=", "\\}", ":", "&"})
 
 
-class Cursor:
+class TokenCursor:
     """Reads tokens one after the other and may split or replace one; ``at`` is the index of the next."""
 
     def __init__(self, tokens: list[Token]) -> None:
         if [token.text[-1:] for token in tokens[-2:]] == [".", "."]:
-            raise ParseError("dots that say that it goes on")
+            raise ParseError("dots that leave a part out")
         while tokens and tokens[-1].kind == "op" and tokens[-1].text in {".", ",", ";", ":"}:
             tokens.pop()
         self.tokens = tokens
@@ -51,7 +51,7 @@ class Cursor:
         return True
 
     def expect(self, sign: str) -> None:
-        """Take this sign, or raise ParseError where another token follows."""
+        """Take this sign, or raise ParseError if another token follows."""
         if not self.take(sign):
             raise ParseError(f"expected {sign!r} before {self.peek().text or 'the end'!r}")
 
@@ -65,7 +65,7 @@ class Cursor:
         """True if the next tokens have these texts."""
         return all(self.peek(ahead).text == text for ahead, text in enumerate(texts))
 
-    # What follows
+    # The next tokens
 
     def ends_product(self) -> bool:
         """True if a sign follows that ends a product; False for all that takes a closer look."""
@@ -79,16 +79,16 @@ class Cursor:
         return self.is_op(":") and self.peek(1).text == "="
 
     def equals_follows(self) -> bool:
-        """True if an equals sign without a space is the token after the next: ``!=`` is no factorial."""
+        """True if the token after the next is an equals sign without a space: ``!=`` is not a factorial."""
         return self.peek(1).kind == "op" and self.peek(1).text == "=" and not self.peek(1).spaced
 
-    def says_mod(self, ahead: int) -> bool:
+    def is_mod(self, ahead: int) -> bool:
         """True if the word "mod" is the token so far ahead."""
         token = self.peek(ahead)
         return token.kind in {"text", "word", "cmd"} and token.text.strip().lower() == "mod"
 
     def relation_follows(self) -> bool:
-        """True if a relation stands between the next union or intersection sign and the one after it."""
+        """True if a relation is between the next union or intersection sign and the one after it."""
         for token in self.tokens[self.at + 1 :]:
             if token.text in {"cup", "cap", ",", ";", ")", "]", "}", "\\}", "("} or token.kind == "text":
                 return False
@@ -97,24 +97,24 @@ class Cursor:
         return False
 
     def separator(self) -> str:
-        """Take what separates two statements: ``","``, ``"and"`` or ``"or"``; empty where nothing does."""
-        seen = ""
+        """Take the separator of two statements: ``","``, ``"and"`` or ``"or"``; empty if none follows."""
+        separator = ""
         while self.at < len(self.tokens):
             token = self.peek()
             word = token.text.strip().lower()
             if token.kind == "op" and token.text in {",", ";"}:
-                seen = seen or ","
-                if self.peek(1).text in {"&", "\\"} or self.peek(1).kind == "end":  # behind a cell of a table
+                separator = separator or ","
+                if self.peek(1).text in {"&", "\\"} or self.peek(1).kind == "end":  # after a cell of a table
                     self.at += 1
                     return ""
             elif token.kind in {"text", "word", "cmd"} and word in CONNECTIVES:
-                seen = "or" if "or" in word else "and" if word.strip(", ") in {"and", "&"} else seen or ","
+                separator = "or" if "or" in word else "and" if word.strip(", ") in {"and", "&"} else separator or ","
             elif token.kind == "cmd" and token.text in {"cup", "cap"} and self.relation_follows():
-                seen = "or" if token.text == "cup" else "and"
+                separator = "or" if token.text == "cup" else "and"
             else:
                 break
             self.at += 1
-        return seen
+        return separator
 
     # Numbers
 
@@ -151,18 +151,18 @@ class Cursor:
             if token.kind in {"num", "word"} and len(token.text) > 1:
                 return [token._replace(text=self.take_character())]
             return [self.next()]
-        taken, level = [], 1
+        tokens, level = [], 1
         while level:
             token = self.next()
             if token.kind == "end":
                 raise ParseError("a subscript is not closed")
             level += (token.text == "{") - (token.text == "}")
             if level:
-                taken.append(token)
-        return taken
+                tokens.append(token)
+        return tokens
 
-    def accented(self) -> str:
-        """Take what an accent stands over: one token or a group."""
+    def accent_argument(self) -> str:
+        """Take the argument of an accent: one token or a group."""
         return spell(self.subscript() if self.is_op("{") else [self.next()])
 
     def primes(self) -> int:
@@ -184,7 +184,7 @@ class Cursor:
                 return count
 
     def sign_restriction(self) -> str:
-        r"""Take the restriction of ``\mathbb{R}`` to a sign (``^+``, ``_{>0}``); empty where none follows."""
+        r"""Take the restriction of ``\mathbb{R}`` to a sign (``^+``, ``_{>0}``); empty if none follows."""
         start = self.at
         if self.is_op("^", "_"):
             restriction = self.next().text + spell(self.subscript())
@@ -194,7 +194,7 @@ class Cursor:
         return ""
 
     def condition(self) -> Node | None:
-        """Take the content of the brackets of ``P(A|B)`` as a name; None where there is no bar."""
+        """Take the content of the brackets of ``P(A|B)`` as a name; None without a bar."""
         level, end = 1, self.at
         while level and end < len(self.tokens):
             level += (self.tokens[end].text == "(") - (self.tokens[end].text == ")")
@@ -223,7 +223,7 @@ class Cursor:
         return " ".join(words).strip()
 
     def starts_unit(self) -> bool:
-        """True if the next token begins a unit or goes on with one."""
+        """True if the next token begins or continues a unit."""
         token, ahead = self.peek(), 0
         if token.kind == "op" and token.text in {"*", "/", "("}:
             ahead, token = 1, self.peek(1)
@@ -260,7 +260,7 @@ class Cursor:
         sign = "-" if self.take("-") else ""
         token = self.next()
         if token.kind != "num":
-            raise ParseError("a unit to a power that is no number")
+            raise ParseError("a unit to a power that is not a number")
         if braced:
             self.expect("}")
         return sign + token.text

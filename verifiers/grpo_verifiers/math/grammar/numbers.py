@@ -20,11 +20,11 @@ def plain(text: str) -> Node | None:
     match = _PLAIN.fullmatch(text)
     if match is None:
         return None
-    sign, whole, decimals, below, top, bottom = match.groups()
+    sign, integer, decimals, below, top, bottom = match.groups()
     if below or bottom:
-        node: Node = ("/", plain_number(whole or top), plain_number(below or bottom))
+        node: Node = ("/", plain_number(integer or top), plain_number(below or bottom))
     else:
-        node = plain_number(f"{whole}.{decimals or ''}")
+        node = plain_number(f"{integer}.{decimals or ''}")
     return ("-", node) if sign else node
 
 
@@ -45,14 +45,14 @@ def exact_value(node: Node) -> Fraction | None:
 
 def plain_number(text: str) -> Node:
     """A number as written, with its decimal places."""
-    whole, point, decimals = text.partition(".")
+    integer, point, decimals = text.partition(".")
     if len(text) > MAX_DIGITS:
         if point:
             raise ParseError(f"a decimal of more than {MAX_DIGITS} digits")
-        return ("big", whole.lstrip("0") or "0")
+        return ("big", integer.lstrip("0") or "0")
     if decimals:
-        return ("n", Fraction(int(whole + decimals), 10 ** len(decimals)), len(decimals))
-    return ("n", Fraction(int(whole)), None)
+        return ("n", Fraction(int(integer + decimals), 10 ** len(decimals)), len(decimals))
+    return ("n", Fraction(int(integer)), None)
 
 
 _BASED = re.compile(
@@ -66,7 +66,7 @@ _PREFIXES = {"x": 16, "o": 8, "b": 2}
 
 
 def based_number(text: str) -> Node | None:
-    """The number that an answer of digits and letters with a base is; None where it is something else."""
+    """The number that an answer of digits and letters with a base is; None if it is something else."""
     if "_" not in text and not text.startswith("0"):
         return None
     if (prefixed := _PREFIXED.fullmatch(text)) is not None:

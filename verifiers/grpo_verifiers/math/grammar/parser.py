@@ -1,14 +1,14 @@
 """Answers in LaTeX or plain text to a syntax tree: recursive descent with bounded depth.
 
-The grammar takes the whole text or nothing: a text of which only a beginning makes sense is no answer.
+A text has to be readable from its first to its last token: a readable beginning is no answer.
 """
 
 import re
 from functools import lru_cache
 
-from grpo_verifiers.math.grammar.cursor import END, Cursor, subscript_name
+from grpo_verifiers.math.grammar.cursor import END, TokenCursor, subscript_name
 from grpo_verifiers.math.grammar.numbers import based_number, plain_number
-from grpo_verifiers.math.grammar.relations import joined
+from grpo_verifiers.math.grammar.relations import join_statements
 from grpo_verifiers.math.grammar.tokens import ParseError, Token, facing_inward, tokenize
 from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, is_deeper, number, walk
 from grpo_verifiers.math.words.units import unit_readings
@@ -46,14 +46,14 @@ _LEADS_UP = re.compile(
 @lru_cache(maxsize=512)
 def parse(text: str) -> Node:
     """The syntax tree of an answer."""
-    node = based_number(text) or Parser(facing_inward(tokenize(text))).answer()
+    node = based_number(text) or AnswerParser(facing_inward(tokenize(text))).answer()
     # loops build depth, too: 1/1/1/..., 5!!!...
     if is_deeper(node, MAX_TREE):
         raise ParseError(f"an expression nested deeper than {MAX_TREE} levels")
     return node
 
 
-class Parser(Cursor):
+class AnswerParser(TokenCursor):
     """The grammar, from a list of statements down to a single number or name.
 
     ``depth`` counts open constructs, ``bars`` open absolute values: a bar closes one before it opens another.
@@ -95,7 +95,7 @@ class Parser(Cursor):
             statements.append(self._statement())
             joins.append(join or ",")
         self.depth -= 1
-        return joined(statements, joins)
+        return join_statements(statements, joins)
 
     def _statement(self) -> Node:
         """A chain of relations, or a value alone."""
@@ -119,7 +119,7 @@ class Parser(Cursor):
         return ("rel", tuple(terms), " ".join(ops)) if ops else terms[0]
 
     def _sets(self, *, related: bool = False) -> Node:
-        """A union, intersection or difference; behind a relation, another relation ends it."""
+        """A union, intersection or difference; after a relation, another relation ends it."""
         node = self._ratio()
         while (token := self.peek()).kind == "cmd" and token.text in {"cup", "cap", "setminus", "backslash"}:
             if related and self.relation_follows():
@@ -152,19 +152,19 @@ class Parser(Cursor):
             elif token.kind == "cmd" and token.text in {"pmod", "bmod", "mod"}:
                 self.next()
                 node = ("f", "mod", (node, self._argument() if token.text == "pmod" else self._power()))
-            elif self.says_mod(0):
+            elif self.is_mod(0):
                 self.next()
                 node = ("f", "mod", (node, self._power()))
-            elif self.is_op("(") and self.says_mod(1):
+            elif self.is_op("(") and self.is_mod(1):
                 self.at += 2
                 node = ("f", "mod", (node, self._sum()))
                 self.expect(")")
             else:
                 break
-        return _measured(node) if node[0] == "+" else node
+        return _sum_with_unit(node) if node[0] == "+" else node
 
     def _term(self) -> Node:
-        """A product after a plus or minus; it may carry a sign of its own."""
+        """A product after a plus or minus, perhaps with its own sign."""
         return ("-", self._product()) if self.take("-") else self._product()
 
     def _signed(self) -> Node:
@@ -189,7 +189,7 @@ class Parser(Cursor):
                 factors.append(self._factor())
             elif self.take("/"):
                 factors = [("/", _product_of(factors), self._factor())]
-            elif token.text == "\\{" or self.says_mod(self.is_op("(")):
+            elif token.text == "\\{" or self.is_mod(self.is_op("(")):
                 break
             elif self.starts_fraction(factors[-1]):
                 top, _, bottom = (self.next() for _ in range(3))
@@ -237,54 +237,54 @@ class Parser(Cursor):
         return self._power()
 
     def _power(self) -> Node:
-        """An atom with what is attached to it: exponents, bases, factorials, percent and degree signs."""
+        """An atom with its exponents, bases, factorials, percent and degree signs."""
         node = self._atom()
         while not self.ends_product():
             token = self.peek()
             if self.take("^"):
-                node = self._raised(node)
+                node = self._read_exponent(node)
             elif self.is_op("_") and node[0] in {"n", "big"}:
                 self.next()
-                node = self._based(node)
+                node = self._read_base(node)
             elif token.kind == "op" and token.text == "!" and not self.equals_follows():
                 self.next()
                 if node[0] == "!" and self.tokens[self.at - 2].text == "!":
                     raise ParseError("a double factorial")
                 node = ("!", node)
             elif self.take("%"):
-                node = _marked("%", node)
+                node = _with_mark("%", node)
             elif token.kind == "cmd" and token.text == "circ":
                 self.next()
-                node = _marked("deg", node)
+                node = _with_mark("deg", node)
             elif token.kind in {"text", "word"} and token.text.strip().lower() in _PERCENT:
                 self.next()
-                node = _marked("%", node)
+                node = _with_mark("%", node)
             else:
                 break
         return node
 
-    def _raised(self, node: Node) -> Node:
-        """Read an exponent or a degree sign behind ``^``."""
+    def _read_exponent(self, node: Node) -> Node:
+        """Read an exponent or a degree sign after ``^``."""
         token = self.peek()
         if token[:2] in _DEGREE:
             self.next()
-            return _marked("deg", node)
+            return _with_mark("deg", node)
         if self.is_op("{"):
             first = self.peek(1)
             if first[:2] in _DEGREE and self.peek(2).text == "}":
                 self.at += 3
-                return _marked("deg", node)
+                return _with_mark("deg", node)
             if first.text in {"'", "prime"}:
                 raise ParseError("a derivative")
             if first.text in {"(", "["} and self.peek(3).text in {")", "]"} and node[0] != "n":
                 raise ParseError("an exponent in brackets, which may say which derivative it is")
         if token.text == "prime":
             raise ParseError("a derivative")
-        # x^10 typesets as x to the 1 times 0, but whoever writes it means 10
+        # x^10 typesets as x to the 1 times 0, but 10 is intended
         return ("^", node, self._atom() if token.kind == "num" else self._argument())
 
-    def _based(self, node: Node) -> Node:
-        """Read the base of a number behind ``_``."""
+    def _read_base(self, node: Node) -> Node:
+        """Read the base of a number after ``_``."""
         if self.is_op("{") and self.peek(1).text.strip().lower() == "base":
             self.next()
             self.tokens[self.at] = Token("op", "{")
@@ -294,7 +294,7 @@ class Parser(Cursor):
         if base[0] == "text" and base[1].lower() in BASES:
             base = number(BASES[base[1].lower()])
         if base[0] != "n" or base[2] is not None or not 2 <= base[1] <= 36:
-            raise ParseError("a number with a subscript that is no base")
+            raise ParseError("a number with a subscript that is not a base")
         if node[0] == "n" and node[2] is not None:
             raise ParseError("a decimal with a base")
         digits = str(node[1].numerator) if node[0] == "n" else node[1]
@@ -427,7 +427,7 @@ class Parser(Cursor):
         if name == "Pr":
             return self._variable("P")
         if name in ACCENTS:
-            below = self.accented()
+            below = self.accent_argument()
             return ("v", f"{SPELLINGS.get(name, name)} {below}{self.sign_restriction() if name == 'mathbb' else ''}")
         if name in {"log", "lg"}:
             base = number(10) if name == "lg" else None
@@ -442,7 +442,7 @@ class Parser(Cursor):
         if name in {"euro", "pounds", "yen"}:
             return ("currency", self._power(), name)
         if name in {"angle", "triangle"}:
-            return ("v", f"{name} {self.accented()}")
+            return ("v", f"{name} {self.accent_argument()}")
         if name in FUNCTIONS:
             return self._call(SPELLINGS.get(name, name))
         raise ParseError(f"\\{name} in an answer")
@@ -459,7 +459,7 @@ class Parser(Cursor):
         return call if power is None else ("^", call, power)
 
     def _root(self) -> Node:
-        """A root; round brackets are taken for braces."""
+        """A root; round brackets count as braces."""
         degree = number(2)
         if self.take("["):
             degree = self._items()
@@ -521,11 +521,11 @@ class Parser(Cursor):
             condition = ("and", *condition[1:])
         statements = (condition,) if condition[0] == "rel" else (condition, *condition[1:])
         if any(part[0] not in {"rel", "and", "or"} for part in statements) or inner[0] in {"list", "text"}:
-            raise ParseError("a set by a property that is no relation")
+            raise ParseError("a set by a property that is not a relation")
         return ("builder", inner, condition)
 
     def _system(self) -> Node:
-        r"""Equations behind one brace: ``\left\{ \begin{array}{l} ... \end{array} \right.``."""
+        r"""Equations after one brace: ``\left\{ \begin{array}{l} ... \end{array} \right.``."""
         node = self._matrix(self.next().text)
         self.take("\\}")
         return ("cases", *node[1:]) if node[0] == "matrix" else node
@@ -567,12 +567,12 @@ class Parser(Cursor):
                 raise ParseError("a matrix that is not closed")
             self.next()
         self.next()
-        kept = tuple(("row", *row) for row in rows if row)
-        if not kept or len({len(row) for row in kept}) != 1:
+        filled = tuple(("row", *row) for row in rows if row)
+        if not filled or len({len(row) for row in filled}) != 1:
             raise ParseError("a matrix with ragged rows")
         if kind == "cases" or aligned:
-            return ("cases", *kept)
-        return ("f", "det", (("matrix", *kept),)) if kind in {"vmatrix", "Vmatrix"} else ("matrix", *kept)
+            return ("cases", *filled)
+        return ("f", "det", (("matrix", *filled),)) if kind in {"vmatrix", "Vmatrix"} else ("matrix", *filled)
 
     def _case(self) -> Node:
         """The condition of a case, its "if" left out."""
@@ -596,7 +596,7 @@ def _leads_up(token: Token) -> bool:
 
 
 def _is_operand(token: Token) -> bool:
-    """True if a token goes on with the product that a function applies to."""
+    """True if a token continues the product that a function applies to."""
     if token.kind == "word":
         return not (token.text in FUNCTIONS or is_unit_word(token.text) or len(token.text) > 3)
     return token.kind == "num" or (token.kind == "cmd" and token.text in {"pi", "frac", "sqrt"} | GREEK)
@@ -622,7 +622,7 @@ def _no_words(node: Node) -> Node:
     return node
 
 
-def _measured(node: Node) -> Node:
+def _sum_with_unit(node: Node) -> Node:
     r"""A sum of which only the last term has a unit, as a quantity: ``2\pi - 4 \text{ cm}``."""
     last = node[-1][1] if node[-1][0] == "-" else node[-1]
     if last[0] != "unit" or unit_readings(last[2]) is None:
@@ -632,16 +632,16 @@ def _measured(node: Node) -> Node:
     return ("unit", (*node[:-1], ("-", last[1]) if node[-1][0] == "-" else last[1]), last[2])
 
 
-def _marked(kind: str, node: Node) -> Node:
+def _with_mark(kind: str, node: Node) -> Node:
     """A node with a percent or degree sign, which only a value can have."""
     if node[0] in STRUCTURES | {"%", "deg"} or (node[0] == "v" and (node[1][0].isupper() or node[1][:4] == "math")):
-        raise ParseError("a percent or degree sign on what is no value")
+        raise ParseError("a percent or degree sign on something other than a value")
     return (kind, node)
 
 
-def _is_mixed(whole: Node, fraction: Node, following: Token) -> bool:
+def _is_mixed(integer: Node, fraction: Node, following: Token) -> bool:
     """True if two neighbours are a mixed number: an integer and a proper fraction of integers."""
-    if whole[0] != "n" or whole[2] is not None or fraction[0] != "/" or following[:2] == ("op", "^"):
+    if integer[0] != "n" or integer[2] is not None or fraction[0] != "/" or following[:2] == ("op", "^"):
         return False
     top, bottom = fraction[1], fraction[2]
     return all(part[0] == "n" and part[2] is None for part in (top, bottom)) and 0 < top[1] < bottom[1]

@@ -1,4 +1,4 @@
-r"""A piece of text read as an answer: without dollar signs, in a notation of its own, or in a phrase around a value.
+r"""Read a text as an answer: without dollar signs, in a special notation, or in a phrase around a value.
 
 ============================================== ======================================================================
 ``1.234,5``, ``1 234,5``, ``1.234.567``        1234.5, 1234.5, 1234567
@@ -24,7 +24,7 @@ from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.tree import INFINITY, Node
 from grpo_verifiers.math.words.moments import moment
 from grpo_verifiers.math.words.nouns import QUANTITY, is_counted
-from grpo_verifiers.math.words.numerals import is_numeral, ordinal, spoken
+from grpo_verifiers.math.words.numerals import is_numeral, number_in_words, ordinal
 from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS, MAX_DIGITS, is_unit_word, word_list
 
@@ -50,12 +50,12 @@ _MAY_BE_OTHER = re.compile(r"'|[A-Za-z:/(]|\d-\d|\\dot|[.,]\d{3}[.,]|\d{3},")
 
 
 def notation(text: str) -> Node | None:
-    """The tree of an answer in one of these notations; None for all others."""
+    """The tree of an answer in one of these notations; None for any other text."""
     if len(text) > MAX_NOTATION or _MAY_BE_OTHER.search(text) is None:
         return None
     if (match := _GROUPS.fullmatch(text)) is not None:
-        whole, decimals = (match[1], match[2]) if match[1] else (match[3], match[4])
-        return parse(f"{_NO_DIGIT.sub('', whole)}.{decimals}")
+        integer, decimals = (match[1], match[2]) if match[1] else (match[3], match[4])
+        return parse(f"{_NO_DIGIT.sub('', integer)}.{decimals}")
     if _POINTS.fullmatch(text):
         return parse(_NO_DIGIT.sub("", text))
     if (match := _REPEATING.fullmatch(text)) is not None:
@@ -95,7 +95,7 @@ def _base(number: str | None, name: str | None) -> int | None:
         return _NAMES[name or ""]
     if number.isdigit():
         return int(number)
-    node = spoken(number)
+    node = number_in_words(number)
     return int(node[1]) if node is not None and node[0] == "n" and node[2] is None else None
 
 
@@ -127,7 +127,7 @@ _OPERATION = re.compile(
 
 
 def phrase(text: str) -> Node | None:
-    """The tree of a value with words around it; None where the text is no such phrase."""
+    """The tree of a value with words around it; None for any other text."""
     if len(text) > MAX_PROSE or _LONG_WORD.search(text) is None:
         return None
     text = _DELIMITERS.sub(" ", text)
@@ -148,13 +148,13 @@ def phrase(text: str) -> Node | None:
 
 
 def _lead(text: str) -> tuple[str, str, int] | None:
-    """The single-letter name and the sign before a value, and where the value begins; None for other words."""
+    """The single-letter name and the sign before a value, and the offset of the value; None for other words."""
     at, names, words = 0, [], []
     sign: str | None = None
     while (match := _LEADING.match(text, at)) is not None:
         word = match["word"]
         folded = word.casefold()
-        if sign is not None or spoken(word) is not None or _COUNTED_OUT.match(text, at):
+        if sign is not None or number_in_words(word) is not None or _COUNTED_OUT.match(text, at):
             break
         if folded in _SIGNS:
             sign = _SIGNS[folded]
@@ -186,7 +186,7 @@ def _lead(text: str) -> tuple[str, str, int] | None:
 
 
 def _introduces_name(words: list[str]) -> bool:
-    """True if a letter after these words is the thing that has the value: not in "the square of x is"."""
+    """True if a letter after these words is the name of the value: not in "the square of x is"."""
     if words[-1] == "of":
         return len(words) > 1 and words[-2] == "value"
     return words[-1] in _DIRECT | {"number", "integer", "value"}
@@ -198,7 +198,7 @@ def _next_is_copula(text: str, at: int) -> bool:
 
 
 def _introduces(words: list[str]) -> bool:
-    """True if the last words before a value say that it is the answer, and not that something is done to it."""
+    """True if the last words before a value introduce it as the answer, without an operation on it."""
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last == "of":
         return before in _OF
@@ -210,27 +210,27 @@ def _introduces(words: list[str]) -> bool:
 
 
 def _value(rest: str) -> Node | None:
-    """A number, number words or a formula, with what is after it."""
+    """A number, number words or a formula, with the words after it."""
     match = _NUMBER.match(rest)
     if match and match.group().strip():
         tail = rest[match.end() :].strip()
         if not tail:
-            return _parsed(rest)
+            return _parse_or_none(rest)
         return None if _is_product(rest[match.end() :]) else _with_tail(match.group(), tail)
     if rest.casefold() == "infinity":
         return INFINITY
     words = rest.split()
     for count in range(min(len(words), 8), 0, -1):
-        node = spoken(" ".join(words[:count]))
+        node = number_in_words(" ".join(words[:count]))
         if node is not None:
             tail = " ".join(words[count:])
             return node if not tail else ("unit", node, tail) if _is_tail(tail) else None
-    found = _LONG_WORD.search(rest)
-    if found is None:
-        return _parsed(rest) if rest else None
-    if not found.start() or (not rest[found.start() - 1].isspace() and _is_product(rest[found.start() :])):
+    word = _LONG_WORD.search(rest)
+    if word is None:
+        return _parse_or_none(rest) if rest else None
+    if not word.start() or (not rest[word.start() - 1].isspace() and _is_product(rest[word.start() :])):
         return None
-    return _with_tail(rest[: found.start()].strip(), rest[found.start() :])
+    return _with_tail(rest[: word.start()].strip(), rest[word.start() :])
 
 
 def _is_product(tail: str) -> bool:
@@ -242,15 +242,15 @@ def _with_tail(value: str, tail: str) -> Node | None:
     if not _is_tail(tail):
         return None
     if tail.startswith("and "):
-        whole, words = _parsed(value), tail[4:].split()
-        if whole is None or whole[0] != "n" or whole[2] is not None:
+        integer, words = _parse_or_none(value), tail[4:].split()
+        if integer is None or integer[0] != "n" or integer[2] is not None:
             return None
         for count in range(min(len(words), 3), 1, -1):
-            part, left = spoken(" ".join(words[:count])), " ".join(words[count:])
+            part, left = number_in_words(" ".join(words[:count])), " ".join(words[count:])
             if part is not None and part[0] == "/" and (not left or _is_tail(left)):
-                return ("unit", ("mixed", whole, part), left) if left else ("mixed", whole, part)
+                return ("unit", ("mixed", integer, part), left) if left else ("mixed", integer, part)
         return None
-    node = _parsed(value)
+    node = _parse_or_none(value)
     if node is None or node[0] in {"text", "list", "rel"}:
         return None
     return ("unit", node, tail)
@@ -275,14 +275,14 @@ def _is_short_word(word: str) -> bool:
     return len(word) > 3 or is_numeral(word) or is_unit_word(word) or folded in _SHORT or is_counted(folded)
 
 
-def _parsed(text: str) -> Node | None:
+def _parse_or_none(text: str) -> Node | None:
     try:
         return parse(text)
     except ParseError:
         return None
 
 
-MAX_LONG = 20_000  # only a number may be longer than what is tokenized
+MAX_LONG = 20_000  # only a number may be longer than the limit of the tokenizer
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
 _TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
@@ -299,7 +299,7 @@ def without_text_commands(text: str) -> str:
     return _TEXT.sub(r"\1", text)
 
 
-def undelimited(text: str) -> str:
+def strip_delimiters(text: str) -> str:
     """The text without math delimiters; a lone dollar sign is a currency and stays."""
     text = text.strip()
     if text.startswith(("\\(", "\\[")):
@@ -318,7 +318,7 @@ def read(text: str) -> Node:
     """The tree of an answer as stated."""
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
-    text = undelimited(text).replace("{:}", ":")
+    text = strip_delimiters(text).replace("{:}", ":")
     if (number := plain(text)) is not None:
         return number
     if (special := notation(_SPACES.sub(" ", without_text_commands(text)).strip(" ."))) is not None:
@@ -342,8 +342,8 @@ def _is_sentence(text: str) -> bool:
 
 
 def other_reading(text: str) -> Node | None:
-    """``1000,99`` as a decimal number, ``3 and 1/2`` as a mixed number; None where the text is something else."""
-    text = without_text_commands(undelimited(text)).strip()
+    """``1000,99`` as a decimal number, ``3 and 1/2`` as a mixed number; None if the text is something else."""
+    text = without_text_commands(strip_delimiters(text)).strip()
     if (match := _DECIMAL_COMMA.fullmatch(text)) is not None:
         return read(f"{match[1]}.{match[2]}")
     if (match := _MIXED.fullmatch(text)) is not None:
@@ -372,26 +372,26 @@ _WORDS = re.compile(
 _MARKUP = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}|\\[ ,;]|[$~]")
 
 
-def _spoken(text: str) -> str:
+def _plain_words(text: str) -> str:
     return " ".join(_MARKUP.sub(lambda match: f" {match[1] or ''} ", text).split()).strip(" .")
 
 
 def set_in_words(text: str) -> str | None:
-    """A named set of numbers, with what is left out of it, in LaTeX; None where the words say something else."""
-    if len(text) <= 200 and (match := _BOUND.fullmatch(_spoken(text))) is not None:
+    """A named set of numbers with its exceptions, in LaTeX; None for any other words."""
+    if len(text) <= 200 and (match := _BOUND.fullmatch(_plain_words(text))) is not None:
         return f"{match['name']} {_sign(match['order'])} {match['bound']}"
     if len(text) > 200 or not re.search(r"\b(?:all|any|every)\b", text[:60], re.IGNORECASE):
         return None
-    plain = _spoken(text)
+    plain = _plain_words(text)
     match = _WORDS.fullmatch(plain[:1].lower() + plain[1:])
     if match is None or match["kind"].strip() not in _KINDS:
         return None
     domain, _, sign = _KINDS[match["kind"].strip()].partition("^")
     letter, _, bound = domain.partition("_")
-    found = f"\\mathbb{{{letter}}}" + (f"^{sign}" if sign else "") + (f"_{bound}" if bound else "")
+    numbers = f"\\mathbb{{{letter}}}" + (f"^{sign}" if sign else "") + (f"_{bound}" if bound else "")
     if match["order"]:
-        return f"x {_sign(match['order'])} {match['bound'].strip()}" + ("" if letter == "R" else f", x \\in {found}")
-    return f"{found} \\setminus \\{{{match['without'].strip()}\\}}" if match["without"] else found
+        return f"x {_sign(match['order'])} {match['bound'].strip()}" + ("" if letter == "R" else f", x \\in {numbers}")
+    return f"{numbers} \\setminus \\{{{match['without'].strip()}\\}}" if match["without"] else numbers
 
 
 def _sign(order: str) -> str:

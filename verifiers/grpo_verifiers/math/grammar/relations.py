@@ -8,7 +8,7 @@ IMAGINARY: Node = ("v", "i")  # alone on a side of an equation it is an index
 
 
 def is_name(node: Node) -> bool:
-    """True if a node names something rather than being its value: ``x``, ``f(x)``, ``AB``, ``|AB|``, ``(p, q)``."""
+    """True if a node is a name and not a value: ``x``, ``f(x)``, ``AB``, ``|AB|``, ``(p, q)``."""
     kind = node[0]
     if kind == "v":
         return node[1] not in {"pi", "inf"}
@@ -31,7 +31,7 @@ def assignment(node: Node) -> tuple[Node, Node] | None:
 
 
 def is_unknown(node: Node) -> bool:
-    """True if a node is one quantity that a relation can be solved for; ``|x|`` and ``x/y`` have more in them."""
+    """True if a relation can be solved for a node; not for ``|x|`` and ``x/y``."""
     kind = node[0]
     if kind == "*":
         return all(part[0] == "v" and part[1].isupper() for part in node[1:])  # the segment AB
@@ -42,10 +42,10 @@ def is_unknown(node: Node) -> bool:
     return kind in {"v", "f", "text"} and is_name(node)
 
 
-def fronted(node: Node) -> Node:
+def unknown_first(node: Node) -> Node:
     """The relation with its unknown in front and without a sign: ``x > 2`` for ``2 < x`` and for ``-x < -2``.
 
-    One without an unknown alone on a side stays.
+    A relation without an unknown alone on one side is unchanged.
     """
     if node[0] != "rel" or node[2] not in FLIPPED:
         return node
@@ -62,9 +62,9 @@ def _is_signed(node: Node) -> bool:
     return is_unknown(node[1] if node[0] == "-" else node)
 
 
-def solved(node: Node) -> Node | None:
-    """A relation of an unknown and a value, unknown in front; None for ``2x > 4`` and ``y = 3x``."""
-    node = fronted(node)
+def solution(node: Node) -> Node | None:
+    """A solved relation, its unknown in front; None for ``2x > 4`` and ``y = 3x``."""
+    node = unknown_first(node)
     if node[0] != "rel" or node[2] not in FLIPPED:
         return None
     return node if is_unknown(node[1][0]) and not names(node[1][1]) else None
@@ -76,11 +76,11 @@ def ops_of(node: Node) -> tuple[str, ...]:
 
 
 def is_named(nodes: tuple[Node, ...]) -> bool:
-    """True if every item assigns to a name of its own: ``AB = 4, CD = 5``; ``x_1, x_2`` are no different names."""
-    found = [pair[0] for node in nodes if (pair := assignment(node)) is not None]
-    if len(found) != len(nodes):
+    """True if the items assign to different names: ``AB = 4, CD = 5``; ``x_1`` and ``x_2`` count as one name."""
+    names = [pair[0] for node in nodes if (pair := assignment(node)) is not None]
+    if len(names) != len(nodes):
         return False
-    return len({str(name[1]).partition("_")[0] if name[0] == "v" else str(name) for name in found}) == len(found) > 1
+    return len({str(name[1]).partition("_")[0] if name[0] == "v" else str(name) for name in names}) == len(names) > 1
 
 
 def parameter(node: Node) -> str:
@@ -91,11 +91,11 @@ def parameter(node: Node) -> str:
 _CONDITIONS = frozenset({"rel", "and", "or"})
 
 
-def joined(items: list[Node], joins: list[str]) -> Node:
-    """One node for statements and what stands between them: ``","``, ``"and"`` or ``"or"``.
+def join_statements(items: list[Node], joins: list[str]) -> Node:
+    """One node for statements and the separators between them: ``","``, ``"and"`` or ``"or"``.
 
     Conditions on one unknown are joined by the word between them. Values are a list whatever joins them, and so are
-    equations that give values to names, unless "or" stands between different names.
+    equations that give values to names, unless "or" is between different names.
     """
     if len(items) == 1:
         return items[0]
@@ -136,10 +136,10 @@ def _rows(items: list[Node], joins: list[str], *, commas: bool) -> list[list[Nod
 
 
 def _subject(node: Node) -> Node | None:
-    """The unknown that a condition is about."""
+    """The unknown of a condition."""
     if node[0] in {"and", "or"}:
         return _subject(node[1])
-    for term in fronted(node)[1]:
+    for term in unknown_first(node)[1]:
         inner: Node = term[1] if term[0] == "abs" else term
         if is_unknown(inner):
             return inner

@@ -12,7 +12,7 @@ MAX_INFIX = 20
 
 
 class ParseError(ValueError):
-    """The text is no mathematics that this grammar knows; the message says why."""
+    """The text does not fit this grammar; the message is the reason."""
 
 
 class Token(NamedTuple):
@@ -44,13 +44,13 @@ _INVISIBLE = "\u00ad\u200b\u200c\u200d\u2060\u2061\u2062\u2063\u2064\ufeff"
 _TABLE: dict[int, str] = {ord(sign): latex for sign, latex in _UNICODE.items()}
 _TABLE.update({ord(char): "" for char in _INVISIBLE})
 _TABLE.update({code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code not in _TABLE})
-# Signs of roots reach over a whole number, commands over one digit.
+# A root sign applies to all digits of a number, a command to one digit.
 _ROOTED = re.compile(r"(?<=[√∛])\s*(\d+(?:\.\d+)?)")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 # Commas in braces: thousands before three digits, unless only a zero comes first; a decimal comma elsewhere.
 _THOUSANDS = re.compile(r"(?<=\d)(?<!(?<!\d)0)(?:\{,\}|(?:\\!)?,\s?\\!)\s?(?=\d{3}(?!\d))")
 _DECIMALS = re.compile(r"(?<=\d)\{,\}(?=\d)")
-# A doubled backslash before a letter is JSON escaping gone wrong, unless rows of a matrix are around.
+# A doubled backslash before a letter is a JSON escaping error, except among rows of a matrix.
 _DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
 
 
@@ -115,7 +115,7 @@ _OPS = {"lt": "<", "gt": ">", "le": "<=", "ge": ">=", "ne": "!=", "vert": "|", "
 _COLOUR = re.compile(r"\s*\{\s*(?!white|transparent|none)[a-zA-Z]{3,20}(?:!\d{1,3})?\s*\}")
 _INFIX = {"over": "frac", "choose": "binom"}
 _OPEN, _CLOSE = Token("op", "{"), Token("op", "}")
-# Letters that stand for no unit, and commands that are never put around one.
+# Letters that are no unit, and commands that are never put around one.
 _NO_UNITS = frozenset("eijkxyznpqπ")
 _BOLD = frozenset({"mathbf", "mathcal", "mathscr", "mathfrak", "boldsymbol", "bm", "mathit"})
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
@@ -284,8 +284,8 @@ def facing_inward(tokens: list[Token]) -> list[Token]:
     marks = [index for index, token in enumerate(tokens) if token.kind == "op" and token.text in {"[", "]"}]
     if not marks:
         return tokens
-    found = list(tokens)
-    opened: list[tuple[str, int]] = []  # brackets that are open, with the separators seen inside
+    turned = list(tokens)
+    opened: list[tuple[str, int]] = []  # open brackets with their number of separators
     for index, token in enumerate(tokens):
         if token.kind != "op":
             continue
@@ -297,14 +297,14 @@ def facing_inward(tokens: list[Token]) -> list[Token]:
             opened.pop()
         elif token.text == "]":
             opened.append(("]", 0))
-            found[index] = token._replace(text="(")
+            turned[index] = token._replace(text="(")
         elif token.text == "[":
             if opened and opened[-1][0] in {"[", "]"} and opened[-1][1] == 1 and _ends(tokens, index):
                 opened.pop()
-                found[index] = token._replace(text=")")
+                turned[index] = token._replace(text=")")
             else:
                 opened.append(("[", 0))
-    return found
+    return turned
 
 
 def _ends(tokens: list[Token], index: int) -> bool:

@@ -6,7 +6,7 @@ arguments: equal forms are equal values always, unequal forms are unequal values
 
 A form is a quotient of polynomials. A polynomial maps monomials to coefficients; a monomial is a square-free radicand,
 a power of i, and named generators with exponents. Monomials that differ are linearly independent over the rationals
-unless an opaque generator, which may depend on others, is in them.
+unless an opaque generator, which may depend on another generator, is in them.
 """
 
 from fractions import Fraction
@@ -25,7 +25,7 @@ Poly = dict[Mono, Fraction]
 Form = tuple[Poly, Poly]  # numerator, denominator
 ONE: Mono = (1, 0, ())
 UNIT: Poly = {ONE: Fraction(1)}  # the denominator of most forms; forms are never changed
-OPAQUE = "?"  # begins the name of a generator that may depend on others
+OPAQUE = "?"  # prefix of a generator that may depend on another one
 
 
 class NoFormError(ValueError):
@@ -41,7 +41,7 @@ class UndefinedError(NoFormError):
 
 
 class NotAlgebraicError(NoFormError):
-    """A structure of several values, or more terms than this form is good for."""
+    """A structure of several values, or too many terms for this form."""
 
 
 def constant(value: int | Fraction) -> Form:
@@ -65,7 +65,7 @@ def rational(form: Form) -> Fraction | None:
 
 
 def same(left: Form, right: Form) -> bool | None:
-    """True if two forms have the same value; None where opaque generators leave that open."""
+    """True if two forms have the same value; None if opaque generators leave that open."""
     difference = _add(_mul(left[0], right[1]), _mul(right[0], left[1]), -1)
     if not difference:
         return True
@@ -73,12 +73,12 @@ def same(left: Form, right: Form) -> bool | None:
 
 
 def has_opaque(*parts: Poly) -> bool:
-    """True if a generator that may depend on others is in one of these polynomials."""
+    """True if one of these polynomials has an opaque generator."""
     return any(name.startswith(OPAQUE) for part in parts for mono in part for name, _ in mono[2])
 
 
 def key(form: Form) -> str:
-    """A name that equal forms share in all common cases."""
+    """A name that is the same for equal forms in all common cases."""
     top, bottom = form
     if not top:
         return "0"
@@ -96,7 +96,7 @@ def generator(name: str) -> Form:
 
 
 def opaque(*parts: str) -> Form:
-    """A generator that may depend on others, named by what it is made of."""
+    """An opaque generator, named by its parts."""
     name = ",".join(parts)
     if len(name) > 300:  # nested generators would otherwise double their names at every level
         name = blake2b(name.encode(), digest_size=16).hexdigest()
@@ -249,7 +249,7 @@ def canon(node: Node) -> Form:
 
 
 def exact(node: Node) -> Fraction | None:
-    """The value of an expression that is a rational number; None for all others."""
+    """The value of an expression if it is a rational number, else None."""
     try:
         return rational(canon(node))
     except NoFormError:
@@ -261,7 +261,7 @@ def _factorial(form: Form) -> Form:
     if value is None:
         return opaque("!", key(form))
     if value.denominator != 1 or value < 0:
-        raise UndefinedError("a factorial of no natural number")
+        raise UndefinedError("a factorial of something other than a natural number")
     if value > 500:
         raise TooBigError("a factorial too large to compute")
     return constant(factorial(int(value)))
@@ -288,7 +288,7 @@ def _absolute(form: Form) -> Form:
     return constant(abs(value)) if value is not None else opaque("abs", key(form))
 
 
-_WHOLE = {"gcd": gcd, "lcm": lcm}
+_OF_INTEGERS = {"gcd": gcd, "lcm": lcm}
 
 
 def _function(node: Node) -> Form:
@@ -301,17 +301,17 @@ def _function(node: Node) -> Form:
         return _remainder(*args)
     if name == "exp" and len(args) == 1:
         return power_of(generator("e"), args[0])
-    known = [value for value in values if value is not None]
-    if len(known) == len(values):
+    numbers = [value for value in values if value is not None]
+    if len(numbers) == len(values):
         if name == "min":
-            return constant(min(known))
+            return constant(min(numbers))
         if name == "max":
-            return constant(max(known))
-        if name in {"floor", "ceil"} and len(known) == 1:
-            whole = known[0].numerator // known[0].denominator
-            return constant(whole if name == "floor" else -((-known[0].numerator) // known[0].denominator))
-        if name in _WHOLE and all(value.denominator == 1 for value in known):
-            return constant(_WHOLE[name](*(int(value) for value in known)))
+            return constant(max(numbers))
+        if name in {"floor", "ceil"} and len(numbers) == 1:
+            floor = numbers[0].numerator // numbers[0].denominator
+            return constant(floor if name == "floor" else -((-numbers[0].numerator) // numbers[0].denominator))
+        if name in _OF_INTEGERS and all(value.denominator == 1 for value in numbers):
+            return constant(_OF_INTEGERS[name](*(int(value) for value in numbers)))
     if name in {"det", "arg", "Re", "Im", "deg", "dim"}:
         raise NotAlgebraicError(name)
     keys = [key(argument) for argument in args]
@@ -352,38 +352,38 @@ def power_of(base: Form, exponent: Form) -> Form:
         if power.denominator > 100:
             raise NotAlgebraicError("an unusual exponent")
         return power_of(root_of(base, power.denominator), constant(power.numerator))
-    whole = power.numerator
+    integer = power.numerator
     if value is not None:
         if abs(value) in {0, 1}:
-            return constant(value if whole % 2 else value * value)
+            return constant(value if integer % 2 else value * value)
         bits = max(value.numerator.bit_length(), value.denominator.bit_length())
-        if bits * whole > MAX_BITS:
+        if bits * integer > MAX_BITS:
             raise TooBigError("a power too large to compute")
-        return constant(value**whole)
+        return constant(value**integer)
     if len(base[0]) == len(base[1]) == 1:
-        return tuple(_monomial_power(*next(iter(part.items())), whole) for part in base)  # type: ignore[return-value]
-    if whole > 24:
+        return tuple(_monomial_power(*next(iter(part.items())), integer) for part in base)  # type: ignore[return-value]
+    if integer > 24:
         raise NotAlgebraicError("a high power of a sum")
     result = base
-    for _ in range(whole - 1):
+    for _ in range(integer - 1):
         result = times(result, base)
     return result
 
 
-def _monomial_power(mono: Mono, coefficient: Fraction, whole: int) -> Poly:
+def _monomial_power(mono: Mono, coefficient: Fraction, power: int) -> Poly:
     radicand, imaginary, generators = mono
     size = max(coefficient.numerator.bit_length(), coefficient.denominator.bit_length()) + radicand.bit_length()
-    if whole * size > MAX_BITS and (abs(coefficient) != 1 or radicand != 1):
+    if power * size > MAX_BITS and (abs(coefficient) != 1 or radicand != 1):
         raise TooBigError("a power too large to compute")
-    if any(exponent * whole > 10**6 for _, exponent in generators):
+    if any(exponent * power > 10**6 for _, exponent in generators):
         raise NotAlgebraicError("too high a degree")
-    value = coefficient**whole * radicand ** (whole // 2)
-    if imaginary and whole % 4 in {2, 3}:
+    value = coefficient**power * radicand ** (power // 2)
+    if imaginary and power % 4 in {2, 3}:
         value = -value
     new = (
-        radicand if whole % 2 else 1,
-        imaginary * (whole % 2),
-        tuple((name, exponent * whole) for name, exponent in generators),
+        radicand if power % 2 else 1,
+        imaginary * (power % 2),
+        tuple((name, exponent * power) for name, exponent in generators),
     )
     return {new: value}
 
@@ -413,7 +413,7 @@ def root_of(form: Form, degree: int) -> Form:
 
 
 def _power_inside(form: Form) -> tuple[Form, int] | None:
-    """A name and its exponent, above one, where a form is nothing but that power."""
+    """The name and the exponent of a form that is a power with an exponent above one; else None."""
     if form[1] != UNIT or len(form[0]) != 1:
         return None
     (radicand, imaginary, generators), coefficient = next(iter(form[0].items()))

@@ -23,16 +23,16 @@ _CONSTANTS = {"pi": complex(cmath.pi), "e": complex(math.e), "i": 1j}
 
 
 class Value(NamedTuple):
-    """A number and how far from the exact value it may be."""
+    """A number with a bound on its error."""
 
     at: complex
     error: float
 
 
-def refuted(gold: Node, answer: Node) -> bool:
-    """True if two expressions certainly differ: at some point they do, by far more than rounding explains.
+def is_refuted(gold: Node, answer: Node) -> bool:
+    """True if two expressions certainly differ: at some point the difference is far above rounding.
 
-    An answer that leaves the range of floating point where the gold does not is taken to differ, too.
+    An answer that overflows where the gold does not differs, too.
     """
     variables = sorted(names(gold) | names(answer))
     if len(variables) > len(_POINTS[0]):
@@ -112,7 +112,7 @@ def _quotient(top: Value, bottom: Value) -> Value:
 
 
 def _off_the_cut(value: Value) -> Value:
-    """A value whose distance from the negative axis is rounding, put onto it: both sides of a cut must not mix."""
+    """Move a value onto the negative axis if its distance is rounding: both sides of a cut must not mix."""
     if value.at.real < 0 and abs(value.at.imag) <= _MARGIN * value.error:
         return Value(complex(value.at.real, 0.0), value.error)
     return value
@@ -127,18 +127,18 @@ def _logarithm(value: Value) -> Value:
 
 def _power(parts: list[Value]) -> Value:
     base, exponent = parts
-    whole = exponent.at.imag == 0 and exponent.at.real == round(exponent.at.real) and abs(exponent.at) < 1e6
+    integral = exponent.at.imag == 0 and exponent.at.real == round(exponent.at.real) and abs(exponent.at) < 1e6
     if abs(base.at) <= 10 * base.error:
-        if whole and exponent.at.real > 0 and base.at == 0:
+        if integral and exponent.at.real > 0 and base.at == 0:
             return Value(0j, base.error)
         raise ZeroDivisionError
-    if not whole:
+    if not integral:
         base = _off_the_cut(base)
     log = cmath.log(base.at)
     if abs(exponent.at) * max(abs(log), 1e-3) > 340:
         raise OverflowError
-    value = base.at ** (int(exponent.at.real) if whole else exponent.at)
-    relative = abs(exponent.at) * base.error / abs(base.at) + (0 if whole else abs(log) * exponent.error)
+    value = base.at ** (int(exponent.at.real) if integral else exponent.at)
+    relative = abs(exponent.at) * base.error / abs(base.at) + (0 if integral else abs(log) * exponent.error)
     return _rounded(value, 2 * abs(value) * (relative + _EPSILON * (1 + abs(exponent.at))))
 
 
@@ -193,5 +193,5 @@ def _call(name: str, args: list[Value]) -> Value:
         return _rounded(value, slope * (argument.error + _EPSILON))
     if name in FUNCTIONS:
         raise ValueError(name)
-    # an unknown function: what holds for every function holds for this one
+    # an undefined function: use only properties of every function
     return _rounded(cmath.sin(1.7 * argument.at + sum(map(ord, name))), 10 * argument.error + 1e-12)

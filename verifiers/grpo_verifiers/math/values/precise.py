@@ -1,4 +1,4 @@
-"""Equality of expressions at sixty digits: what is left when exact forms leave a sine or a nested root open.
+"""Equality of expressions at sixty digits, for a sine or a nested root that exact forms cannot decide.
 
 Two expressions that agree to forty digits at several points without pattern, negative ones and ones beyond every bend
 included, are equal; this decides more identities than a simplifier proves, and in bounded steps. Unless i is in them,
@@ -28,7 +28,7 @@ _POSITIVE = (("1.61803", "0.27183", "3.31662", "0.57722", "2.23607", "1.20206"),
 
 
 def agree(left: Node, right: Node) -> bool | None:
-    """True if two expressions have the same values; None where they could not be compared."""
+    """True if two expressions have the same values; None if they could not be compared."""
     mp = _context()
     variables = sorted(names(left) | names(right))
     if len(variables) > len(_POINTS[0]) or (size := _bend(left, right)) > LARGEST_POINT:
@@ -65,7 +65,7 @@ def agree(left: Node, right: Node) -> bool | None:
 
 
 def _context() -> Any:
-    """Arithmetic of this thread: the precision of mpmath's own is one for all threads."""
+    """The mpmath context of this thread: the default context shares its precision among threads."""
     if not hasattr(_THREAD, "mp"):
         import mpmath  # type: ignore[import-untyped]  # ships no types
 
@@ -74,7 +74,7 @@ def _context() -> Any:
 
 
 def _bend(left: Node, right: Node) -> int:
-    """A number beyond every point where a part of either expression may change its sign; 0 where none can."""
+    """A number beyond every point where a part of either expression may change its sign; 0 if none can."""
     parts = [*walk(left), *walk(right)]
     if not any(part[0] in _BENT or (part[0] == "f" and part[1] in {"min", "max", "sgn"}) for part in parts):
         return 0
@@ -86,7 +86,7 @@ def _bend(left: Node, right: Node) -> int:
 
 
 def _argument(node: Node) -> Node | None:
-    """The argument of a square root, of another even root, of a logarithm; None for all else."""
+    """The argument of a square root, of another even root, of a logarithm; None for any other node."""
     inner: Node | None = None
     if node[0] == "root" and node[2][0] == "n" and node[2][1] % 2 == 0:
         inner = node[1]
@@ -119,7 +119,7 @@ def _value(node: Node, at: dict[str, Any], mp: Any) -> Any:
 
 
 def _must_not_vanish(node: Node, value: Any, at: dict[str, Any], mp: Any) -> None:
-    """Tell a denominator that is tiny from one that is zero but for rounding, which more digits make smaller still."""
+    """Distinguish a tiny denominator from zero with rounding errors, which shrinks with more digits."""
     if abs(value) < mp.mpf(10) ** -AGREE:
         with mp.workdps(2 * DIGITS):
             if abs(_value(node, at, mp)) <= abs(value) * mp.mpf(10) ** -AGREE:
@@ -175,5 +175,5 @@ def _function(name: str, args: list[Any], mp: Any) -> Any:
         raise OverflowError("too large")
     if name in FUNCTIONS:
         return getattr(mp, _NAMES.get(name, name))(args[0])
-    # an unknown function: what holds for every function holds for this one
+    # an undefined function: use only properties of every function
     return mp.sin(args[0] * mp.mpf("1.7") + sum(map(ord, name)))

@@ -12,28 +12,28 @@ from itertools import pairwise, product
 from math import ceil, floor, inf, isinf
 from typing import NamedTuple
 
-from grpo_verifiers.math.grammar.relations import FLIPPED, fronted, is_unknown, ops_of
+from grpo_verifiers.math.grammar.relations import FLIPPED, is_unknown, ops_of, unknown_first
 from grpo_verifiers.math.tree import INFINITY, STRUCTURES, Node, fraction, names, number, substitute
 from grpo_verifiers.math.values.canon import NoFormError, canon, exact, has_opaque
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.reading.budget import spend
 
 MAX_PARTS = 24
-_CLEARLY = 1e-9  # relative distance at which two values differ whatever their rounding
+_CLEARLY = 1e-9  # relative distance at which two values differ despite rounding
 
 
 class NoRegionError(ValueError):
-    """No set of real numbers that can be told."""
+    """The answer is not a set of real numbers, or that is undecidable here."""
 
 
 class End(NamedTuple):
-    """An end of an interval: as written, and its value; None where a variable is in it."""
+    """An end of an interval: as written, and its value; None if a variable is in it."""
 
     node: Node
     at: float | None
 
 
-class Part(NamedTuple):
+class Interval(NamedTuple):
     """An interval, or a point."""
 
     low: End
@@ -44,17 +44,17 @@ class Part(NamedTuple):
 
 LOWEST = End(("-", INFINITY), -inf)
 HIGHEST = End(INFINITY, inf)
-EVERYTHING = (Part(LOWEST, False, HIGHEST, False),)
+EVERYTHING = (Interval(LOWEST, False, HIGHEST, False),)
 
 
 class Region(NamedTuple):
     """A set of numbers; its parts are disjoint, in order, as few as possible.
 
-    ``domain``: ``R``, or the numbers of the intervals that are meant: ``Z``, ``Q``, or ``N`` where 0 may belong to it.
-    ``name``: the unknown that was said to be in it, if one was.
+    ``domain``: the numbers of the intervals: ``R``, ``Z``, ``Q``, or ``N`` where 0 may belong to it.
+    ``name``: the unknown whose values these are, if the answer names one.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[Interval, ...]
     domain: str = "R"
     name: Node | None = None
 
@@ -74,19 +74,19 @@ def end_of(node: Node) -> End:
     return End(node, value)
 
 
-def interval(low: End, low_in: bool, high: End, high_in: bool) -> tuple[Part, ...]:
-    """An interval as parts: none where it is empty."""
-    part = Part(low, low_in and low is not LOWEST, high, high_in and high is not HIGHEST)
+def interval(low: End, low_in: bool, high: End, high_in: bool) -> tuple[Interval, ...]:
+    """An interval as parts: no part for an empty one."""
+    part = Interval(low, low_in and low is not LOWEST, high, high_in and high is not HIGHEST)
     return () if low.at is not None and high.at is not None and _is_empty(part) else (part,)
 
 
-def point(end: End) -> tuple[Part, ...]:
+def point(end: End) -> tuple[Interval, ...]:
     """The set of one number."""
-    return (Part(end, True, end, True),)
+    return (Interval(end, True, end, True),)
 
 
 def order(left: End, right: End) -> int:
-    """-1, 0 or 1 as one end is below, at or above another; NoRegionError where that cannot be told."""
+    """-1, 0 or 1 as one end is below, at or above another; NoRegionError if that is undecidable."""
     spend(1)
     if left.node == right.node:
         return 0
@@ -102,25 +102,25 @@ def order(left: End, right: End) -> int:
     with suppress(NoFormError):
         if canon(left.node) == canon(right.node):
             return 0
-    raise NoRegionError("ends too close to tell apart")
+    raise NoRegionError("ends too close to compare")
 
 
-def _is_empty(part: Part) -> bool:
+def _is_empty(part: Interval) -> bool:
     side = order(part.low, part.high)
     return side > 0 or (side == 0 and not (part.low_in and part.high_in))
 
 
-def _low_order(left: Part, right: Part) -> int:
+def _low_order(left: Interval, right: Interval) -> int:
     return order(left.low, right.low) or int(right.low_in) - int(left.low_in)
 
 
-def union(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def union(parts: tuple[Interval, ...]) -> tuple[Interval, ...]:
     """Overlapping and adjoining intervals merged, in order."""
     if len(parts) < 2:
         return parts
     if len(parts) > MAX_PARTS:
         raise NoRegionError("too many parts")
-    merged: list[Part] = []
+    merged: list[Interval] = []
     for part in sorted((part for part in parts if not _is_empty(part)), key=cmp_to_key(_low_order)):
         if merged:
             last = merged[-1]
@@ -128,49 +128,49 @@ def union(parts: tuple[Part, ...]) -> tuple[Part, ...]:
             if side < 0 or (side == 0 and (part.low_in or last.high_in)):
                 above = order(part.high, last.high)
                 high = part if above > 0 or (above == 0 and part.high_in) else last
-                merged[-1] = Part(last.low, last.low_in, high.high, high.high_in)
+                merged[-1] = Interval(last.low, last.low_in, high.high, high.high_in)
                 continue
         merged.append(part)
     return tuple(merged)
 
 
-def intersection(left: tuple[Part, ...], right: tuple[Part, ...]) -> tuple[Part, ...]:
+def intersection(left: tuple[Interval, ...], right: tuple[Interval, ...]) -> tuple[Interval, ...]:
     """The numbers in both."""
     if EVERYTHING in (left, right):
         return left if right == EVERYTHING else right
     if len(left) * len(right) > MAX_PARTS**2:
         raise NoRegionError("too many parts")
-    found = []
+    parts = []
     for a, b in product(left, right):
         low = a if _low_order(a, b) > 0 else b
         side = order(a.high, b.high) or int(a.high_in) - int(b.high_in)
         high = a if side < 0 else b
-        part = Part(low.low, low.low_in, high.high, high.high_in)
+        part = Interval(low.low, low.low_in, high.high, high.high_in)
         if not _is_empty(part):
-            found.append(part)
-    return union(tuple(found))
+            parts.append(part)
+    return union(tuple(parts))
 
 
-def complement(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def complement(parts: tuple[Interval, ...]) -> tuple[Interval, ...]:
     """All other real numbers; of merged parts in order."""
     if not parts:
         return EVERYTHING
     first, last = parts[0], parts[-1]
-    found = [*interval(LOWEST, False, first.low, not first.low_in)] if first.low is not LOWEST else []
+    gaps = [*interval(LOWEST, False, first.low, not first.low_in)] if first.low is not LOWEST else []
     for left, right in pairwise(parts):
-        found += interval(left.high, not left.high_in, right.low, not right.low_in)
+        gaps += interval(left.high, not left.high_in, right.low, not right.low_in)
     if last.high is not HIGHEST:
-        found += interval(last.high, not last.high_in, HIGHEST, False)
-    return tuple(found)
+        gaps += interval(last.high, not last.high_in, HIGHEST, False)
+    return tuple(gaps)
 
 
-def finite(parts: tuple[Part, ...]) -> bool:
-    """True if a set is one of single numbers."""
+def finite(parts: tuple[Interval, ...]) -> bool:
+    """True if a set consists of single numbers."""
     return all(part.low == part.high for part in parts)
 
 
-def whole(region: Region) -> Region:
-    """A set of integers with closed ends, listed where it is short; other sets as they are."""
+def without_integers(region: Region) -> Region:
+    """A set of integers with closed ends, as single numbers if they are few; any other set unchanged."""
     if region.domain not in {"Z", "N"}:
         return Region(region.parts, "R", region.name) if finite(region.parts) else region
     spans: list[list[float]] = []
@@ -186,10 +186,10 @@ def whole(region: Region) -> Region:
             spans.append([low, high])
     domain = "N" if region.domain == "N" and spans and spans[0][0] == 0 else "Z"
     if all(high - low < MAX_PARTS for low, high in spans) and sum(high - low for low, high in spans) < MAX_PARTS:
-        listed = [value for low, high in spans for value in range(int(low), int(high) + 1)]
-        if domain == "Z" or not listed:
-            return Region(tuple(part for value in listed for part in point(_end(value))), "R", region.name)
-    parts = tuple(Part(_end(low), not isinf(low), _end(high), not isinf(high)) for low, high in spans)
+        members = [value for low, high in spans for value in range(int(low), int(high) + 1)]
+        if domain == "Z" or not members:
+            return Region(tuple(part for value in members for part in point(_end(value))), "R", region.name)
+    parts = tuple(Interval(_end(low), not isinf(low), _end(high), not isinf(high)) for low, high in spans)
     return Region(parts, domain, region.name)
 
 
@@ -211,9 +211,9 @@ def _end(value: float) -> End:
 
 
 _ZERO, _ONE = End(number(0), 0.0), End(number(1), 1.0)
-_ABOVE, _FROM = (Part(_ZERO, False, HIGHEST, False),), (Part(_ZERO, True, HIGHEST, False),)
-_BELOW, _UP_TO = (Part(LOWEST, False, _ZERO, False),), (Part(LOWEST, False, _ZERO, True),)
-_NATURAL = (Part(_ONE, True, HIGHEST, False),)
+_ABOVE, _FROM = (Interval(_ZERO, False, HIGHEST, False),), (Interval(_ZERO, True, HIGHEST, False),)
+_BELOW, _UP_TO = (Interval(LOWEST, False, _ZERO, False),), (Interval(LOWEST, False, _ZERO, True),)
+_NATURAL = (Interval(_ONE, True, HIGHEST, False),)
 _SIGNS = {
     "": EVERYTHING, "^+": _ABOVE, "_+": _ABOVE, "_>0": _ABOVE, "^-": _BELOW, "_-": _BELOW, "_<0": _BELOW,
     "_>=0": _FROM, "_<=0": _UP_TO, "^*": complement(point(_ZERO)),
@@ -229,7 +229,7 @@ NUMBERS = {
 
 _LESS = frozenset({"<", "<="})
 _MORE = frozenset({">", ">="})
-_MEANT = frozenset({"and", "or", "span", "cup", "cap", "minus", "builder"})
+_SET_KINDS = frozenset({"and", "or", "span", "cup", "cap", "minus", "builder"})
 
 
 def is_set(node: Node) -> bool:
@@ -239,11 +239,11 @@ def is_set(node: Node) -> bool:
         return all(part[0] == "rel" and is_set(part) for part in node[1:]) or _are_intervals(node[1:])
     if kind == "rel":
         return not set(ops_of(node)) <= {"=", "~=", "equiv"}
-    return kind in _MEANT or (kind == "v" and node[1] in NUMBERS) or _difference(node) is not None
+    return kind in _SET_KINDS or (kind == "v" and node[1] in NUMBERS) or _difference(node) is not None
 
 
 def _are_intervals(items: tuple[Node, ...]) -> bool:
-    """True if a list is one of intervals, which are named one by one where a function rises on each of them."""
+    """True if a list consists of intervals, such as those on which a function rises."""
     return all(item[0] == "span" or (item[0] == "paren" and len(item) == 3) for item in items) and any(
         item[0] == "span" and item[1::3] != ("[", "]") for item in items
     ) | any(("v", "inf") in {item[-1], item[-2]} or ("-", ("v", "inf")) in item for item in items)
@@ -257,12 +257,12 @@ def _difference(node: Node) -> Node | None:
 
 
 def region_of(node: Node) -> Region:
-    """The set of numbers that an answer is; NoRegionError where it is none or cannot be told."""
-    return whole(_region(node))
+    """The set of numbers of an answer; NoRegionError for any other answer or if that is undecidable."""
+    return without_integers(_region(node))
 
 
-def listed(node: Node) -> Node:
-    """A set by its property with its members listed, where they are few; anything else stays."""
+def list_members(node: Node) -> Node:
+    """A set by its property as a list of its members, if they are few; anything else unchanged."""
     if node[0] != "builder":
         return node
     try:
@@ -287,7 +287,7 @@ def _region(node: Node) -> Region:
     if kind == "span" or (kind == "paren" and len(node) == 3):
         opener, low, high, closer = node[1:] if kind == "span" else ("(", *node[1:], ")")
         ends = end_of(low), end_of(high)
-        if any(part[0] in STRUCTURES for part in (low, high)) or not _ordered(*ends):
+        if any(part[0] in STRUCTURES for part in (low, high)) or not _is_ordered(*ends):
             raise NoRegionError("no interval")
         return Region(interval(ends[0], opener == "[", ends[1], closer == "]"))
     if kind == "set":
@@ -297,30 +297,30 @@ def _region(node: Node) -> Region:
     if kind == "v" and node[1] in NUMBERS:
         return NUMBERS[node[1]]
     if kind == "builder":
-        return mapped(node, _region)
+        return map_region(node, _region)
     if kind == "minus" or (node := _difference(node) or node)[0] == "minus":
         return _without(_region(node[1]), _region(node[2]))
     raise NoRegionError(kind)
 
 
-def _ordered(low: End, high: End) -> bool:
+def _is_ordered(low: End, high: End) -> bool:
     return low.at is None or high.at is None or order(low, high) <= 0
 
 
 def _conditions(kind: str, regions: list[Region]) -> Region:
-    """Conditions joined; one that changes nothing is a second answer in disguise, unless all numbers meet it."""
+    """Join conditions. A redundant one is an error (a hidden second answer), unless it is true for all numbers."""
     join = _any if kind == "or" or (kind == "list" and not _all(regions).parts) else _all
-    told = [region for region in regions if region.parts != EVERYTHING] if join is _all else regions
-    if len(told) > MAX_PARTS:
+    limiting = [region for region in regions if region.parts != EVERYTHING] if join is _all else regions
+    if len(limiting) > MAX_PARTS:
         raise NoRegionError("too many conditions")
-    for index in range(len(told) if len(told) > 1 else 0):
-        if join([*told[:index], *told[index + 1 :]]).parts == join(told).parts:
+    for index in range(len(limiting) if len(limiting) > 1 else 0):
+        if join([*limiting[:index], *limiting[index + 1 :]]).parts == join(limiting).parts:
             raise NoRegionError("a condition that changes nothing")
     return join(regions)
 
 
 def _all(regions: list[Region]) -> Region:
-    parts: tuple[Part, ...] = EVERYTHING
+    parts: tuple[Interval, ...] = EVERYTHING
     domain = "R"
     for region in regions:
         parts = intersection(parts, region.parts)
@@ -329,28 +329,28 @@ def _all(regions: list[Region]) -> Region:
 
 
 def _any(regions: list[Region]) -> Region:
-    domains = {region.domain for region in map(whole, regions)}
+    domains = {region.domain for region in map(without_integers, regions)}
     if len(domains) > 1:
         raise NoRegionError("numbers of several kinds")
     return Region(union(tuple(part for region in regions for part in region.parts)), domains.pop(), _name(regions))
 
 
 def _without(left: Region, right: Region) -> Region:
-    if whole(right).domain not in {"R", left.domain}:
+    if without_integers(right).domain not in {"R", left.domain}:
         raise NoRegionError("numbers of several kinds")
     return Region(intersection(left.parts, complement(union(right.parts))), left.domain, left.name)
 
 
 def _name(regions: list[Region]) -> Node | None:
     """The one unknown of several conditions."""
-    found = {region.name for region in regions if region.name is not None}
-    if len(found) > 1:
+    unknowns = {region.name for region in regions if region.name is not None}
+    if len(unknowns) > 1:
         raise NoRegionError("several unknowns")
-    return found.pop() if found else None
+    return unknowns.pop() if unknowns else None
 
 
 def _relation(node: Node) -> Region:
-    node = fronted(node)
+    node = unknown_first(node)
     terms, ops = node[1], ops_of(node)
     if len(terms) == 2 and _is_quantity(terms[1]) and not _is_quantity(terms[0]) and ops[0] in FLIPPED:
         terms, ops = terms[::-1], (FLIPPED[ops[0]],)
@@ -386,7 +386,7 @@ def _condition(quantity: Node, op: str, value: Node) -> Region:
     return Region(_beyond(op, end), "R", quantity)
 
 
-def _beyond(op: str, end: End) -> tuple[Part, ...]:
+def _beyond(op: str, end: End) -> tuple[Interval, ...]:
     if op in _LESS:
         return interval(LOWEST, False, end, op == "<=")
     if op in _MORE:
@@ -403,7 +403,7 @@ def _absolute(unknown: Node, op: str, value: Node) -> Region:
     return Region(inside if op in _LESS else complement(inside), "R", unknown)
 
 
-def mapped(node: Node, region_of: Callable[[Node], Region]) -> Region:
+def map_region(node: Node, region_of: Callable[[Node], Region]) -> Region:
     """The set that a member's form and its condition describe."""
     member, condition = node[1], region_of(node[2])
     if member[0] == "rel" and member[2] == "in":
@@ -417,7 +417,7 @@ def mapped(node: Node, region_of: Callable[[Node], Region]) -> Region:
 def _image(member: Node, region: Region) -> Region:
     """The values of a linear expression over a set."""
     name = region.name
-    region = whole(region)
+    region = without_integers(region)
     if name is None or name[0] != "v" or names(member) != {name[1]} or not _is_linear(member, name[1]):
         raise NoRegionError("a form that is not linear")
     if region.domain != "R" and not finite(region.parts):
@@ -438,7 +438,7 @@ def _image(member: Node, region: Region) -> Region:
     parts = []
     for low, low_in, high, high_in in region.parts:
         first, second = (move(low), low_in), (move(high), high_in)
-        parts.append(Part(*first, *second) if rising else Part(*second, *first))
+        parts.append(Interval(*first, *second) if rising else Interval(*second, *first))
     return Region(union(tuple(parts)))
 
 
@@ -454,7 +454,7 @@ def _is_linear(member: Node, name: str) -> bool:
 
 
 def _at(member: Node, name: Node, value: Node) -> Node:
-    """A form with a value in place of its unknown, worked out where it is rational."""
+    """A form with a value in place of its unknown, evaluated if it is rational."""
     node = substitute(member, name, value)
     rational = exact(node)
     return node if rational is None else fraction(rational)

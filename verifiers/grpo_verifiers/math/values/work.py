@@ -1,4 +1,4 @@
-"""Work left in an answer: numbers that are not final, fractions not in lowest terms, arithmetic left undone."""
+"""Work left in an answer: numbers that are not final, fractions not in lowest terms, open arithmetic."""
 
 from math import gcd, prod
 
@@ -52,15 +52,15 @@ def _coefficient(node: Node) -> int:
     return int(node[1]) if _integer(node) else 1
 
 
-def undone(node: Node) -> str:
-    """Name the work left in an answer; empty when there is none.
+def remaining_work(node: Node) -> str:
+    """Name the work left in an answer; empty for a finished one.
 
     A part that is a rational number must be written as one. A constant must not be a product of sums.
     """
     if is_final(node):
         return ""
     if node[0] == "binom" and names(node[1]) and not names(node[2]):
-        return undone(node[1])  # a polynomial
+        return remaining_work(node[1])  # a polynomial
     if node[0] in _WORK or (node[0] == "f" and node[1] in _WORK_FUNCTIONS):
         return "an unevaluated " + {"!": "factorial", "binom": "binomial"}.get(node[0], str(node[1]))
     if node[0] in {"+", "*", "/", "^", "root", "-", "abs", "pm", "mixed"} and not names(node):
@@ -78,6 +78,6 @@ def undone(node: Node) -> str:
         if (node[0] == "*" and len(sums) > 1) or (node[0] == "^" and node[1][0] in {"+", "pm"}):
             return "a product of sums that is not multiplied out"
     for part in children(node):
-        if found := undone(part):
-            return found
+        if work := remaining_work(part):
+            return work
     return ""

@@ -1,4 +1,4 @@
-"""Times of day and dates: which texts are one, and which of them are the same."""
+"""Times of day and dates: parse and compare them."""
 
 import re
 from functools import lru_cache
@@ -21,12 +21,12 @@ _DAY_FIRST = re.compile(
     rf"(?:the\s+)?(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_NAMES})\.?(?:\s*,?\s+(\d{{4}}))?", re.IGNORECASE
 )
 _SLASHES = re.compile(r"\d{1,2}/\d{1,2}/\d{4}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}\.\d{1,2}\.\d{4}")
-_SPELLED = {"noon": (12, 0, "p"), "midnight": (0, 0, "a"), "12 noon": (12, 0, "p"), "12 midnight": (0, 0, "a")}
+_NAMED_TIMES = {"noon": (12, 0, "p"), "midnight": (0, 0, "a"), "12 noon": (12, 0, "p"), "12 midnight": (0, 0, "a")}
 _DAY_PART = {"morning": "a", "afternoon": "p", "evening": "p"}
 
 
 class Clock(NamedTuple):
-    """A time of day as written, and which half of the day it says."""
+    """A time of day as written; ``half`` is ``a`` or ``p``, or empty if the text names no half of the day."""
 
     hour: int
     minute: int
@@ -36,10 +36,10 @@ class Clock(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def moment(text: str) -> "Clock | tuple[int, int, int] | str | None":
-    """A time, a date as year, month and day (year 0 where none is given), a date in slashes as it stands; else None."""
+    """Parse a time, a date as (year or 0, month, day), or a date in slashes, which stays a text; None otherwise."""
     text = " ".join(text.replace("\\", " ").strip(" ,").split())
-    if (spelled := _SPELLED.get(text.casefold())) is not None:
-        return Clock(spelled[0], spelled[1], 0, spelled[2])
+    if (clock := _NAMED_TIMES.get(text.casefold())) is not None:
+        return Clock(clock[0], clock[1], 0, clock[2])
     match = _CLOCK.fullmatch(text)
     if match is not None and (match[4] or match[5] or text.casefold().endswith("clock") or _is_padded(text)):
         hour, minute, second = int(match[1]), int(match[2] or 0), int(match[3] or 0)

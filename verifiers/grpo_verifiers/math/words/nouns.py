@@ -1,7 +1,7 @@
-"""Counted things: which words after a number name what is counted and leave the number as it is.
+"""Nouns for counted objects, as in "5 red marbles": they leave the number before them unchanged.
 
-A phrase of at most four words of which the last is a plural or a word of the gold. No word of ``QUANTITY`` is one of
-them: it would change the number before it.
+A phrase has at most four words. The last is a plural or a word of the gold. Words of ``QUANTITY`` are excluded: they
+change the number before them.
 """
 
 import re
@@ -33,11 +33,9 @@ def singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
 
 
-def is_counted(word: str, known: frozenset[str] = frozenset()) -> bool:
-    """True if a word is a noun for what a number counts."""
-    if word in known:
-        return True
-    if word in {"zeros", "zeroes"}:
+def is_counted(word: str, gold_words: frozenset[str] = frozenset()) -> bool:
+    """True if a word is a noun for counted objects."""
+    if word in gold_words or word in {"zeros", "zeroes"}:
         return True
     if not word.isascii():
         return word.isalpha() and not any(part in word for part in _FOREIGN)
@@ -49,11 +47,11 @@ def is_counted(word: str, known: frozenset[str] = frozenset()) -> bool:
 
 
 def noun_phrase(
-    words: list[str], known: frozenset[str] = frozenset(), *, mass: bool = False
+    words: list[str], gold_words: frozenset[str] = frozenset(), *, mass: bool = False
 ) -> tuple[str, frozenset[str]] | None:
-    """Noun and adjectives of a lower-case phrase for counted things; None where it may be something else.
+    """Noun and adjectives of a lower-case phrase for counted objects; None if it may be something else.
 
-    ``known`` words, the gold's, are taken as they stand. ``mass``: it follows "of", so a determiner may come first.
+    ``gold_words`` are accepted unchanged. ``mass``: the phrase follows "of", so a determiner may come first.
     """
     if words == ["times"]:
         return "time", frozenset()
@@ -62,25 +60,27 @@ def noun_phrase(
     if "of" in words[1:]:  # slices of pizza, values of n
         cut = words.index("of")
         if len(words) == cut + 2 and len(words[-1]) == 1:
-            return noun_phrase(words[:cut], known)
-        before, after = noun_phrase(words[:cut], known), noun_phrase(words[cut + 1 :], known, mass=True)
+            return noun_phrase(words[:cut], gold_words)
+        before, after = noun_phrase(words[:cut], gold_words), noun_phrase(words[cut + 1 :], gold_words, mass=True)
         return None if before is None or after is None else before
-    if not words or len(words) > MAX_PHRASE or not (is_counted(words[-1], known) or (mass and _is_neutral(words[-1]))):
+    if not 0 < len(words) <= MAX_PHRASE:
         return None
-    first = words[:-1]
-    if singular(words[-1]) == "root" and {"square", "cube"} & set(first):
+    *first, noun = words
+    if not is_counted(noun, gold_words) and not (mass and _is_neutral(noun)):
         return None
-    if not all(word in known or _is_neutral(word) for word in first):
+    if singular(noun) == "root" and {"square", "cube"} & set(first):
         return None
-    return singular(words[-1]), frozenset(singular(word) for word in first)
+    if not all(word in gold_words or _is_neutral(word) for word in first):
+        return None
+    return singular(noun), frozenset(singular(word) for word in first)
 
 
 def _is_neutral(word: str) -> bool:
-    """True if a word beside a counted thing leaves its number as it is."""
+    """True if an adjective of a counted object leaves its number unchanged."""
     return len(word) > 2 and word not in QUANTITY and not is_numeral(word)
 
 
 def is_label(text: str) -> bool:
-    """True if words left of an equals sign name a value, and do not say what is done to it: ``half of x``."""
+    """True if words left of an equals sign name a value, without an operation on it such as ``half of x``."""
     words = _WORD.findall(text.casefold())
     return not any(word in QUANTITY or word in _OPERATIONS or is_numeral(word) for word in words)

@@ -1,7 +1,7 @@
 """Numbers in English words: cardinals, ordinals, fractions, signs.
 
 ``forty-two``, ``one hundred and five``, ``minus seven``, ``three and a half``, ``two thirds``, ``one point five``,
-``a dozen`` (12). A word that is none of these makes the whole phrase none.
+``a dozen`` (12). Any other word makes the phrase unreadable.
 """
 
 import re
@@ -36,7 +36,7 @@ MAX_WORDS = 14
 
 
 def is_numeral(word: str) -> bool:
-    """True if a word is, or is built of, the words of a number: ``seven``, ``tenths``, ``two-thirds``, ``fives``."""
+    """True if a word consists of number words: ``seven``, ``tenths``, ``two-thirds``, ``fives``."""
     return any(
         part in ONES or part in TENS or part in SCALES or part in ORDINALS or part in DENOMINATORS or part in _PLURALS
         or (part.endswith("s") and (part[:-1] in ONES or part[:-1] in TENS or part[:-1] in SCALES))
@@ -45,7 +45,7 @@ def is_numeral(word: str) -> bool:
 
 
 def denominator(word: str) -> int | None:
-    """The denominator that a word after a number names: 10 for ``tenths``; None for others."""
+    """The denominator that a word after a number names: 10 for ``tenths``; None for any other word."""
     total = 1
     parts = word.split("-")
     for part in parts[:-1]:  # ten-thousandths
@@ -57,8 +57,8 @@ def denominator(word: str) -> int | None:
 
 
 @lru_cache(maxsize=2048)
-def spoken(text: str) -> Node | None:
-    """The number that a phrase says; None where it is no number."""
+def number_in_words(text: str) -> Node | None:
+    """Parse a number in words; None for any other phrase."""
     plain = text.casefold().strip(" .!").replace("-", " ")
     words = _WORD.findall(plain)
     if not words or len(words) > MAX_WORDS or "".join(words) != plain.replace(" ", ""):
@@ -78,22 +78,22 @@ def _fraction(words: list[str]) -> Node | None:
     if bottom is None:
         return None
     rest = words[:-1]
-    whole: list[str] = []
+    head: list[str] = []
     if "and" in rest:
         cut = len(rest) - 1 - rest[::-1].index("and")
-        whole, rest = rest[:cut], rest[cut + 1 :]
-        if not whole:
+        head, rest = rest[:cut], rest[cut + 1 :]
+        if not head:
             return None
-    top = 1 if rest in (["a"], ["an"]) else _whole(rest)
-    before = _whole(whole) if whole else 0
-    if top is None or before is None or top == 0:
+    top = 1 if rest in (["a"], ["an"]) else _integer(rest)
+    integer = _integer(head) if head else 0
+    if top is None or integer is None or top == 0:
         return None
     part: Node = ("/", number(top), number(bottom))
-    if not whole and str(bottom).strip("0") == "1":  # tenths, hundredths: a decimal
+    if not head and str(bottom).strip("0") == "1":  # tenths, hundredths: a decimal
         return ("n", Fraction(top, bottom), len(str(bottom)) - 1)
-    if not whole:
+    if not head:
         return part
-    return ("mixed", number(before), part) if 0 < top < bottom else None
+    return ("mixed", number(integer), part) if 0 < top < bottom else None
 
 
 def _point(words: list[str]) -> Node | None:
@@ -101,20 +101,20 @@ def _point(words: list[str]) -> Node | None:
     if words.count("point") != 1:
         return None
     cut = words.index("point")
-    whole = _whole(words[:cut]) if cut else 0
+    integer = _integer(words[:cut]) if cut else 0
     digits = [ONES.get(word, 99) for word in words[cut + 1 :]]
-    if whole is None or not digits or max(digits) > 9:
+    if integer is None or not digits or max(digits) > 9:
         return None
     decimals = "".join(map(str, digits))
-    return ("n", whole + Fraction(int(decimals), 10 ** len(decimals)), len(decimals))
+    return ("n", integer + Fraction(int(decimals), 10 ** len(decimals)), len(decimals))
 
 
 def _cardinal(words: list[str]) -> Node | None:
-    value = _whole(words)
+    value = _integer(words)
     return None if value is None else number(value)
 
 
-def _whole(words: list[str]) -> int | None:
+def _integer(words: list[str]) -> int | None:
     """A cardinal number, larger scales before smaller ones."""
     if words[:1] in (["a"], ["an"]):
         words = ["one", *words[1:]]
@@ -165,8 +165,8 @@ def ordinal(text: str) -> int | None:
     plain = plain.removeprefix("the ")
     if (match := _DIGITS.fullmatch(plain)) is not None:
         value = int(match[1])
-        wanted = "th" if value % 100 in {11, 12, 13} else _ENDINGS.get(value % 10, "th")
-        return value if match[2] == wanted else None
+        ending = "th" if value % 100 in {11, 12, 13} else _ENDINGS.get(value % 10, "th")
+        return value if match[2] == ending else None
     words = plain.replace("-", " ").split()
     if not words or len(words) > MAX_WORDS or words[-1] not in ORDINALS:
         return None
@@ -174,6 +174,6 @@ def ordinal(text: str) -> int | None:
     if len(words) == 1:
         return last
     if words[-2] in TENS and 0 < last < 10:
-        before = _whole(words[:-1])
+        before = _integer(words[:-1])
         return None if before is None else before + last
     return None

@@ -21,7 +21,7 @@ _READINGS = 8
 class Unit(NamedTuple):
     """One reading of a unit: its size in base units, and the exponents of these, sorted.
 
-    A counted thing is a base unit ``~apple``, and may have adjectives.
+    A counted object is a base unit ``~apple``, and may have adjectives.
     """
 
     scale: Fraction = Fraction(1)
@@ -33,8 +33,8 @@ class Unit(NamedTuple):
         powers = dict(self.powers)
         for base, power in other.powers:
             powers[base] = powers.get(base, 0) + power * exponent
-        kept = tuple(sorted((base, power) for base, power in powers.items() if power))
-        return Unit(self.scale * other.scale**exponent, kept, self.adjectives | other.adjectives)
+        nonzero = tuple(sorted((base, power) for base, power in powers.items() if power))
+        return Unit(self.scale * other.scale**exponent, nonzero, self.adjectives | other.adjectives)
 
 
 _PREFIXES = {
@@ -54,23 +54,23 @@ def _definition(text: str) -> Unit:
 
 
 def _prefixed(name: str, unit: Unit) -> dict[str, Unit]:
-    found = {}
+    units = {}
     is_symbol = len(name) <= 3 and name not in {"bit", "ohm"}
     for sign, (word, exponent) in _PREFIXES.items():
         scaled = unit._replace(scale=unit.scale * Fraction(10) ** exponent)
         if not is_symbol:
-            found[word + name] = found[word + name + "s"] = scaled
+            units[word + name] = units[word + name + "s"] = scaled
         if len(name) <= 3 and name not in _METRE_ONLY.get(sign, name) + " ":
             continue
         if len(name) <= 3 and sign + name not in _NEVER:
-            found[sign + name] = scaled
+            units[sign + name] = scaled
     if not is_symbol:
-        found[name + "s"] = unit
-    return found
+        units[name + "s"] = unit
+    return units
 
 
 def _table() -> dict[str, Unit]:
-    found: dict[str, Unit] = {}
+    prefixed: dict[str, Unit] = {}
     plain: dict[str, Unit] = {}
     for line in section("units").splitlines():
         names, _, definition = line.partition("=")
@@ -78,10 +78,10 @@ def _table() -> dict[str, Unit]:
         for name in names.split():
             plain[name.rstrip("*")] = unit
             if name.endswith("*"):
-                found.update(_prefixed(name.rstrip("*"), unit))
+                prefixed.update(_prefixed(name.rstrip("*"), unit))
     for name, (base, exponent) in _TIMES_1024.items():
         plain[name] = plain[base]._replace(scale=plain[base].scale * Fraction(10) ** exponent)
-    return found | plain
+    return prefixed | plain
 
 
 TABLE = _table()
@@ -108,7 +108,7 @@ _LATEX = (
 _TOKEN = re.compile(r"\s*(?:(?P<word>[^\W\d_]+(?:['’-][^\W\d_]+)*|[$€£¢¥])|(?P<exponent>\^?-?\d)(?!\d)|(?P<op>[/()]))")
 _BEFORE = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER = {"squared": 2, "cubed": 3}
-# What may follow a unit and says nothing about its value.
+# Words that may follow a unit without changing its value.
 _ENDS = re.compile(
     r"(?:\s+|^)(?:in total|in all|in length|in area|in volume|altogether|overall|total|left|left over|remaining|"
     r"long|tall|wide|high|deep|thick|old|away|apart|each|of age|"
@@ -117,10 +117,10 @@ _ENDS = re.compile(
 
 
 @lru_cache(maxsize=4096)
-def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
-    """The readings of a unit after a value; None for words that are neither units nor counted things.
+def unit_readings(text: str, gold_words: str = "") -> tuple[Unit, ...] | None:
+    """The readings of a unit after a value; None for words that are neither units nor counted objects.
 
-    An empty text has the reading of no unit. Words of the gold (``known``) count beside those of the tables.
+    An empty text has one reading, the empty unit. ``gold_words``, the words of the gold, count as nouns too.
     """
     text = text.strip(" .,;:\n\t")
     if len(text) > MAX_UNIT:
@@ -129,7 +129,7 @@ def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
         text = "".join(char for char in text if not unicodedata.category(char).startswith("M"))
     for pattern, plain in _LATEX + _PHRASES:
         text = pattern.sub(plain, text)
-    text = _ENDS.sub("", _unwrapped(text).strip())
+    text = _ENDS.sub("", _without_brackets(text).strip())
     if not text:
         return (Unit(),)
     tokens: list[tuple[str, str]] = []
@@ -140,17 +140,17 @@ def unit_readings(text: str, known: str = "") -> tuple[Unit, ...] | None:
             return None
         tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
         at = match.end()
-    found, rest = _product(tokens, 0, frozenset(known.casefold().split()))
-    return None if found is None or rest < len(tokens) else found
+    readings, rest = _product(tokens, 0, frozenset(gold_words.casefold().split()))
+    return None if readings is None or rest < len(tokens) else readings
 
 
-def _unwrapped(text: str) -> str:
+def _without_brackets(text: str) -> str:
     """A unit without the brackets around it."""
     return text[1:-1] if text.startswith("(") and text.endswith(")") and text.count("(") == 1 else text
 
 
-def _product(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> tuple[tuple[Unit, ...] | None, int]:
-    found: tuple[Unit, ...] = (Unit(),)
+def _product(tokens: list[tuple[str, str]], at: int, gold_words: frozenset[str]) -> tuple[tuple[Unit, ...] | None, int]:
+    readings: tuple[Unit, ...] = (Unit(),)
     below = False
     parts = 0
     while at < len(tokens):
@@ -163,22 +163,22 @@ def _product(tokens: list[tuple[str, str]], at: int, known: frozenset[str]) -> t
             below, at = True, at + 1
             continue
         if kind == "op":
-            factor, at = _product(tokens, at + 1, known)
+            factor, at = _product(tokens, at + 1, gold_words)
             if factor is None or at >= len(tokens):
                 return None, at
             at += 1
             power, at = _exponent(tokens, at)
         elif kind == "word":
-            factor, power, at = _factor(tokens, at, known, mass=below)
+            factor, power, at = _factor(tokens, at, gold_words, mass=below)
             if factor is None:
                 return None, at
         else:
             return None, at
-        found = tuple(
-            unit.times(other, -power if below else power) for unit, other in product(found, factor)
+        readings = tuple(
+            unit.times(other, -power if below else power) for unit, other in product(readings, factor)
         )[:_READINGS]  # fmt: skip
         below, parts = False, parts + 1
-    return (None if below or not parts else found), at
+    return (None if below or not parts else readings), at
 
 
 def _exponent(tokens: list[tuple[str, str]], at: int) -> tuple[int, int]:
@@ -190,13 +190,13 @@ def _exponent(tokens: list[tuple[str, str]], at: int) -> tuple[int, int]:
 
 
 def _factor(
-    tokens: list[tuple[str, str]], at: int, known: frozenset[str], *, mass: bool
+    tokens: list[tuple[str, str]], at: int, gold_words: frozenset[str], *, mass: bool
 ) -> tuple[tuple[Unit, ...] | None, int, int]:
-    """One unit or one phrase of counted things, its exponent, and where it ends."""
+    """One unit or one phrase of counted objects, its exponent, and the index after it."""
     ahead = _BEFORE.get(tokens[at][1].casefold(), 0)
-    if ahead and at + 1 < len(tokens) and (units := _named(tokens[at + 1][1])) is not None:
+    if ahead and at + 1 < len(tokens) and (units := _units_named(tokens[at + 1][1])) is not None:
         return units, ahead, at + 2
-    units = _named(tokens[at][1])
+    units = _units_named(tokens[at][1])
     following = tokens[at + 1][1].casefold() if at + 1 < len(tokens) else ""
     if units is not None and following != "of":
         is_metres = tokens[at][1] == "ms"
@@ -209,14 +209,14 @@ def _factor(
         end += 1
     words = [text.casefold() for _, text in tokens[at:end]]
     if units is not None:  # litres of water
-        return (units, 1, end) if noun_phrase(words[2:], known, mass=True) else (None, 1, at)
-    phrase = noun_phrase(words, known, mass=mass)
+        return (units, 1, end) if noun_phrase(words[2:], gold_words, mass=True) else (None, 1, at)
+    phrase = noun_phrase(words, gold_words, mass=mass)
     if phrase is None:
         return None, 1, at
     return (Unit(Fraction(1), ((f"~{phrase[0]}", 1),), phrase[1]),), 1, end
 
 
-def _named(name: str) -> tuple[Unit, ...] | None:
+def _units_named(name: str) -> tuple[Unit, ...] | None:
     if name.casefold() in {"pound", "pounds"}:
         return _POUNDS
     unit = TABLE.get(name)
@@ -226,12 +226,12 @@ def _named(name: str) -> tuple[Unit, ...] | None:
 
 
 def ratio(gold: tuple[Unit, ...], answer: tuple[Unit, ...]) -> Fraction | None:
-    """The answer's unit in units of the gold's; None where they measure different things."""
-    for expected, given in product(gold, answer):
-        if expected.powers == given.powers:
-            if expected.adjectives <= given.adjectives or given.adjectives <= expected.adjectives:
-                return given.scale / expected.scale
-        elif _generic(expected, given) or _generic(given, expected):
+    """The answer's unit in units of the gold's; None if their dimensions differ."""
+    for expected, unit in product(gold, answer):
+        if expected.powers == unit.powers:
+            if expected.adjectives <= unit.adjectives or unit.adjectives <= expected.adjectives:
+                return unit.scale / expected.scale
+        elif _generic(expected, unit) or _generic(unit, expected):
             return Fraction(1)
     return None
 
@@ -240,5 +240,5 @@ def _generic(unit: Unit, other: Unit) -> bool:
     """True if a unit is ``units``, ``square units`` or ``cubic units`` and the other of that dimension, or a count."""
     if len(unit.powers) != 1 or unit.powers[0][0] != "unit" or len(other.powers) != 1:
         return False
-    (base, power), wanted = other.powers[0], unit.powers[0][1]
-    return power == wanted and (base == "m" or (base.startswith("~") and wanted == 1))
+    (base, power), dimension = other.powers[0], unit.powers[0][1]
+    return power == dimension and (base == "m" or (base.startswith("~") and dimension == 1))

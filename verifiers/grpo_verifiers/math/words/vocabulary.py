@@ -43,12 +43,12 @@ _UNITS = word_list("bare units")
 
 
 def is_word(text: str) -> bool:
-    """True if two or three letters that are a whole answer are a word, a name or a sequence and no product."""
+    """True if an answer of two or three letters is a word, a name or a sequence and not a product."""
     return text.lower() in SHORT_WORDS or (len(text) == 3 and text.istitle()) or (len(text) > 1 and text.isupper())
 
 
 def is_unit_word(text: str) -> bool:
-    """True if a bare word after a value is a unit: a known one, or too long for a product of variables."""
+    """True if a bare word after a value is a unit: one of the table, or too long for a product of variables."""
     if text in FUNCTIONS or text.lower() in {"and", "or", "inf", "infinity", "percent", "pct", "percentage"}:
         return False
     return text in _UNITS or text.lower() in _UNITS or (len(text) >= 4 and text != "sqrt")

@@ -11,22 +11,22 @@ NEW_MOUNTS, NEW_UTS, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NET = (
 )  # fmt: skip
 DEATH_SIGNAL, DUMPABLE, KEEP_CAPABILITIES, DROP_BOUNDING, _SUBREAPER, _NO_NEW_PRIVS = 1, 4, 8, 24, 36, 38
 READ_SEARCH = 1 << 2
-"""The capability to read whatever its owner's rights say; as root only, for imports from other users' folders."""
+"""The capability to read any file; as root only, for imports from other users' folders."""
 _CAPABILITIES_3 = struct.pack("=Ii", 0x20080522, 0)
 _MOUNT_SETATTR, _RECURSIVE, _NO_ATIME, _ATIMES, _PRIVATE = 442, 0x8000, 0x10, 0x70, 1 << 18
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def must(result: int, what: str) -> None:
+def must(result: int, action: str) -> None:
     """Raise an OSError with the kernel's reason unless a call has returned 0."""
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{action}: {os.strerror(number)}")
 
 
-def control(option: int, value: int, what: str) -> None:
-    """``prctl`` with one argument; OSError where the kernel refuses."""
-    must(libc.prctl(option, value, 0, 0, 0), what)
+def control(option: int, value: int, action: str) -> None:
+    """``prctl`` with one argument; OSError if the kernel refuses."""
+    must(libc.prctl(option, value, 0, 0, 0), action)
 
 
 def adopt_orphans() -> None:
@@ -61,18 +61,18 @@ def cap(kind: int, soft: int, hard: int) -> None:
 
 def capabilities() -> int:
     """The permitted capabilities of this process, the first 32 of them."""
-    found = (ctypes.c_uint32 * 6)()
-    must(libc.capget(_CAPABILITIES_3, found), "reading capabilities")
-    return found[1]
+    sets = (ctypes.c_uint32 * 6)()
+    must(libc.capget(_CAPABILITIES_3, sets), "reading capabilities")
+    return sets[1]
 
 
-def set_capabilities(kept: int) -> None:
-    """Give up all capabilities but ``kept``."""
-    must(libc.capset(_CAPABILITIES_3, struct.pack("=6I", kept, kept, 0, 0, 0, 0)), "dropping capabilities")
+def set_capabilities(remaining: int) -> None:
+    """Give up all capabilities but ``remaining``."""
+    must(libc.capset(_CAPABILITIES_3, struct.pack("=6I", remaining, remaining, 0, 0, 0, 0)), "dropping capabilities")
 
 
 def keep_no_access_times() -> None:
-    """Have reading leave no trace in files, for this process and those that it forks; OSError where we may not."""
+    """Have reading leave no trace in files, for this process and those that it forks; OSError if that is forbidden."""
     must(libc.unshare(NEW_MOUNTS), "a mount namespace")
     change = struct.pack("=4Q", _NO_ATIME, _ATIMES, _PRIVATE, 0)
     must(libc.syscall(_MOUNT_SETATTR, -100, b"/", _RECURSIVE, change, ctypes.c_size_t(len(change))), "no access times")

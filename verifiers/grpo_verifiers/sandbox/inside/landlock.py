@@ -1,6 +1,6 @@
 """File and network rules (Landlock).
 
-Programs read the interpreter and write their private folder. Workers read what they like and write theirs.
+Programs read the interpreter and write their private folder. Workers read any file and write their private folder.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _WRITE = _READ | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 12
 _LIST, _OF_FILES = 1 << 3, _READ_FILE | _DEVICE | 1 << 14
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 _HIGH = 20
-"""Above the descriptors that a program is given."""
+"""Above the descriptors of a program."""
 _WRITE_FILE, _REMOVE_AND_MAKE = 1 << 1, sum(1 << bit for bit in range(4, 13))
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
 
@@ -32,10 +32,10 @@ def version() -> int:
 
 
 def ruleset_of(version: int, handled: int, network: int = 0, scoped: int = 0) -> int:
-    """A set of rules, as a descriptor; OSError where the kernel refuses.
+    """A set of rules, as a descriptor; OSError if the kernel refuses.
 
     Args:
-        version: that of the kernel; what it does not know is left out.
+        version: that of the kernel; parts that it lacks are left out.
         handled: kinds of access that are denied where no rule allows them.
         network: kinds of TCP calls that are denied.
         scoped: 1 for abstract sockets, 2 for signals: none to processes outside.
@@ -56,7 +56,7 @@ def allow(ruleset: int, place: int, kinds: int) -> None:
 
 
 def enter(ruleset: int) -> None:
-    """Bind the calling process, which has given up new privileges, to these rules beside those that bind it already."""
+    """Add these rules to those of the calling process, which has ``no_new_privileges`` set."""
     must(libc.syscall(_ENTER, ruleset, ctypes.c_uint32(0)), "entering Landlock")
 
 
@@ -71,7 +71,7 @@ def _allow_at(ruleset: int, path: str, kinds: int) -> None:
 def write_below(folder: str) -> int:
     """Deny every kind of writing but below a folder and to ``/dev/null``, and signals to processes outside.
 
-    Returns the version of Landlock, which decides how much that is; OSError where there is none, or it refuses.
+    Returns the version of Landlock, which decides how much that is; OSError if there is none, or it refuses.
     """
     newest = version()
     if not newest:
@@ -97,7 +97,7 @@ class Rules:
     def __init__(
         self, readable: Iterable[str], listed: Iterable[str], folders: str, devices: Iterable[str] = _DEVICES
     ) -> None:
-        """Make them: what may be read and executed, and listed; where programs write; devices to read and write."""
+        """Create them: paths to read and execute, to list; the folders of programs; devices to read and write."""
         newest = version()
         more = sum(bit for since, bit in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL)) if newest >= since)
         self._version, self._handled = newest, (1 << 13) - 1 | more
@@ -115,7 +115,7 @@ class Rules:
         """Descriptors that a program needs until it has entered."""
 
     def enter(self) -> None:
-        """Bind the calling process, which has given up new privileges, to the rules; it may write where it stands."""
+        """Add the rules to the calling process, with ``no_new_privileges`` set; it may write in its directory."""
         enter(self._shared)
         own = ruleset_of(self._version, self._handled)
         try:

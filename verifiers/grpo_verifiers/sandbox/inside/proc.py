@@ -25,7 +25,7 @@ def has_children() -> bool:
 
 
 def _pids() -> list[int]:
-    """Every process that can be seen; none where ``/proc`` is of another namespace, whose numbers mean others here."""
+    """Every visible process; none if ``/proc`` belongs to another namespace, whose process ids differ."""
     with contextlib.suppress(OSError):
         if os.readlink("/proc/self") == str(os.getpid()):  # noqa: PTH115 - the fast one
             return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - as above
@@ -45,48 +45,48 @@ def _stat(pid: int | str) -> tuple[bytes, int, int]:
 
 def descendants(root: int) -> set[int]:
     """Every process below ``root``, without itself."""
-    return set(_in_order(root, (), _everybody()))
+    return set(_in_order(root, (), _process_table()))
 
 
-def _everybody() -> dict[int, tuple[int, int]]:
-    """Parent and process group of every process that can be seen."""
+def _process_table() -> dict[int, tuple[int, int]]:
+    """Parent and process group of every visible process."""
     return {pid: _stat(pid)[1:] for pid in _pids()}
 
 
-def _in_order(root: int, keep: Collection[int], everybody: Mapping[int, tuple[int, int]]) -> list[int]:
-    """The same as `descendants`, parents before their children; without ``keep`` and those below them."""
+def _in_order(root: int, keep: Collection[int], table: Mapping[int, tuple[int, int]]) -> list[int]:
+    """Like `descendants`, parents before their children; without ``keep`` and their descendants."""
     children: dict[int, list[int]] = {}
-    for pid, (parent, _) in everybody.items():
+    for pid, (parent, _) in table.items():
         children.setdefault(parent, []).append(pid)
-    seen = {root, *keep}
-    found = [root]
-    for parent in found:
-        fresh = [pid for pid in children.get(parent, ()) if pid not in seen]
-        seen.update(fresh)
-        found += fresh
-    return found[1:]
+    visited = {root, *keep}
+    pids = [root]
+    for parent in pids:
+        fresh = [pid for pid in children.get(parent, ()) if pid not in visited]
+        visited.update(fresh)
+        pids += fresh
+    return pids[1:]
 
 
 def below(root: int, most: float = math.inf) -> set[int]:
-    """The same as `descendants`, by the kernel's lists of children: no look at all of ``/proc``.
+    """Like `descendants`, by the kernel's lists of children, without a scan of ``/proc``.
 
-    The search ends once it has found more than ``most``.
+    The search ends with more than ``most`` processes.
     """
-    found: set[int] = set()
+    pids: set[int] = set()
     left = [root]
-    while left and len(found) <= most:
+    while left and len(pids) <= most:
         try:
             children = _children(left.pop())
         except FileNotFoundError:  # a kernel without these lists
             return descendants(root)
-        left += [child for child in children if child not in found]
-        found.update(children)
-    return found
+        left += [child for child in children if child not in pids]
+        pids.update(children)
+    return pids
 
 
 def _children(pid: int) -> list[int]:
-    """The processes that a process, any thread of it, has started."""
-    found: list[int] = []
+    """The children of a process, of all its threads."""
+    pids: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - fast
     except OSError:
@@ -94,24 +94,24 @@ def _children(pid: int) -> list[int]:
     for thread in threads:
         try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123 - fast
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
         except FileNotFoundError:
             if thread == str(pid) and os.path.exists(f"/proc/{pid}/task/{pid}"):  # noqa: PTH110 - fast
                 raise
         except OSError:
             continue
-    return found
+    return pids
 
 
 def send(pids: Iterable[int], number: int) -> None:
-    """Send a signal to those of the processes that are there and ours."""
+    """Send a signal to the processes; missing and foreign ones are skipped."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
-def yield_to_others(pids: Iterable[int]) -> None:
-    """Give processes, and what they fork from now on, the lowest priority."""
+def lower_priority(pids: Iterable[int]) -> None:
+    """Give processes and their future children the lowest priority."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.setpriority(os.PRIO_PROCESS, pid, 19)
@@ -127,7 +127,7 @@ def _still(pid: int) -> bool:
 
 
 def _stop(pids: Collection[int]) -> None:
-    """Stop processes, and wait until they are seen stopped: a fork that has begun still makes its child.
+    """Stop processes, and wait until they have stopped: a fork in progress still creates its child.
 
     Not for long, as one that waits for its stopped child to call exec never is; and one may continue another.
     """
@@ -140,7 +140,7 @@ def _stop(pids: Collection[int]) -> None:
 
 
 def freeze(root: int) -> set[int] | None:
-    """Stop everything below ``root`` and return it; None where something still runs."""
+    """Stop everything below ``root`` and return it; None if something still runs."""
     stopped: set[int] = set()
     for _ in range(_LOOKS):
         _stop(stopped)
@@ -151,18 +151,18 @@ def freeze(root: int) -> set[int] | None:
     return None
 
 
-def _freeze(root: int, keep: Collection[int] = (), known: Collection[int] = ()) -> list[int]:
-    """Stop everything below ``root`` until nothing appears that is not ``known``, and return that.
+def _freeze(root: int, keep: Collection[int] = (), frozen: Collection[int] = ()) -> list[int]:
+    """Stop everything below ``root`` until no new process appears; returns those that are not in ``frozen``.
 
-    All that is seen is stopped before any of it is waited for: meanwhile others would go on forking.
+    All visible processes are stopped before the wait for any of them: meanwhile the rest would continue to fork.
     """
-    stopped, moving = dict.fromkeys(known), list[int]()
+    stopped, moving = dict.fromkeys(frozen), list[int]()
     for _ in range(_LOOKS):
-        everybody = _everybody()
-        found = _in_order(root, keep, everybody)
-        fresh = [pid for pid in found if pid not in stopped]
+        table = _process_table()
+        pids = _in_order(root, keep, table)
+        fresh = [pid for pid in pids if pid not in stopped]
         if fresh:
-            _stop_groups(fresh, everybody.keys() - found, everybody)
+            _stop_groups(fresh, table.keys() - pids, table)
             send(fresh, signal.SIGSTOP)
             stopped.update(dict.fromkeys(fresh))
             moving += fresh
@@ -171,15 +171,15 @@ def _freeze(root: int, keep: Collection[int] = (), known: Collection[int] = ()) 
             moving = []
         else:
             break
-    return list(stopped)[len(known) :]
+    return list(stopped)[len(frozen) :]
 
 
-def _stop_groups(pids: Iterable[int], others: Iterable[int], everybody: Mapping[int, tuple[int, int]]) -> None:
-    """Stop the groups of processes that no other is in: at once, with what is being forked at that moment.
+def _stop_groups(pids: Iterable[int], outside: Iterable[int], table: Mapping[int, tuple[int, int]]) -> None:
+    """Stop the process groups that have no process outside of ``pids``: at once, including forks in progress.
 
     One by one, processes that fork without end are stopped slower than they grow.
     """
-    groups = {everybody[pid][1] for pid in pids} - {everybody[pid][1] for pid in others}
+    groups = {table[pid][1] for pid in pids} - {table[pid][1] for pid in outside}
     for group in groups:
         if group > 1:  # 0: one that has ended, or of another namespace
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -187,16 +187,16 @@ def _stop_groups(pids: Iterable[int], others: Iterable[int], everybody: Mapping[
 
 
 def end_descendants(root: int, keep: Collection[int] = (), last: Callable[[int], bool] | None = None) -> None:
-    """Kill everything below this process (``root``) but what is in ``keep`` or below that, and reap it.
+    """Kill everything below this process (``root``) except ``keep`` and its descendants, and reap it.
 
-    What a fork under way has made before its parent was killed is an orphan by then, and seen by the next look.
-    ``last`` chooses those that may end by themselves when all others have gone, within a second.
+    The child of a fork in progress is an orphan after its parent's death, and the next look detects it.
+    ``last`` selects processes that may end by themselves within a second after all the rest have ended.
     """
-    while found := _freeze(root, keep):
-        spared = [pid for pid in found if last is not None and last(pid)][:_SPARED]
+    while pids := _freeze(root, keep):
+        spared = [pid for pid in pids if last is not None and last(pid)][:_SPARED]
         last = None
-        send(set(found).difference(spared), signal.SIGKILL)
-        reap(pid for pid in found if pid not in spared)
+        send(set(pids).difference(spared), signal.SIGKILL)
+        reap(pid for pid in pids if pid not in spared)
         send(spared, signal.SIGCONT)
         reap(spared)
 
@@ -211,14 +211,14 @@ def is_tracker(pid: int) -> bool:
 
 
 def end_tree(root: int) -> list[int]:
-    """Kill a worker and everything it started; returns what that was.
+    """Kill a worker and its descendants; returns the descendants.
 
-    Its orphans are its children, so the tree is whole while it lives, and is looked at until nothing in it is new.
+    Its orphans are its children, so the tree is complete while it lives, and is read until nothing in it is new.
     """
     _stop([root])
     below: list[int] = []
     for _ in range(_ROUNDS):
-        fresh = _freeze(root, known=below)
+        fresh = _freeze(root, frozen=below)
         if not fresh:
             break
         send(fresh, signal.SIGKILL)
@@ -230,7 +230,7 @@ def end_tree(root: int) -> list[int]:
 
 
 def reap(pids: Iterable[int]) -> None:
-    """Collect what was killed, parents first: then its orphans are children of this process, where it adopts them.
+    """Collect killed processes, parents first: then their orphans are children of this process, if it adopts them.
 
     A worker does, and a trainer that is process 1 of a container.
     """
@@ -243,17 +243,17 @@ def reap(pids: Iterable[int]) -> None:
 
 
 def end_marked(mark: str) -> set[int]:
-    """Kill what a dead worker left behind, the processes whose environment carries its mark; returns them."""
+    """Kill the remaining processes of a dead worker, which have its mark in their environment; returns them."""
     needle = mark.encode()
-    found: set[int] = set()
+    killed: set[int] = set()
     for _ in range(20):
         left = [pid for pid in _pids() if pid != os.getpid() and _carries(pid, needle)]
         if not left:
             break
-        found.update(left)
+        killed.update(left)
         send(left, signal.SIGSTOP)
         send(left, signal.SIGKILL)
-    return found
+    return killed
 
 
 def _carries(pid: int, needle: bytes) -> bool:

@@ -1,6 +1,6 @@
 """System-call filters (seccomp).
 
-Programs reach no other process, no network and no far corner of the kernel. Workers make no sockets.
+Programs reach no other process, no network and no rare part of the kernel. Workers make no sockets.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from .kernel import libc
-from .syscalls import CLONE3, DENIED, IGNORED, LOOKED_INTO, NEWEST, SHARED, UNSUPPORTED
+from .syscalls import BY_ARGUMENT, CLONE3, DENIED, IGNORED, NEWEST, SHARED, UNSUPPORTED
 
 _ARCHES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -24,21 +24,20 @@ _IOCTLS = (
     (0x4020940D, 0x4020940D), (0x40049409, 0x40049409), (0x80045200, 0x80045200), (0x80086601, 0x80086601),
     (0x802C542A, 0x802C542A), (0xC020660B, 0xC020660B),
 )  # fmt: skip
-"""Requests to terminals, pipes and copies of files. Others signal, or allocate past a file's limit."""
+"""Requests to terminals, pipes and copies of files. The remaining ones signal, or allocate past a file's limit."""
 _FCNTLS = (
     (0, 5), (9, 9), (11, 12), (16, 17), (36, 36), (1025, 1025), (1027, 1028), (1030, 1030), (1032, 1035), (1037, 1037),
 )  # fmt: skip
-"""Flags, copies, questions about locks, seals. Not: owners of signals, leases and notices of what others open, sizes of
-pipes."""
+"""Flags, copies, questions about locks, seals. Not: owners of signals, leases and notices of files, sizes of pipes."""
 _LOCKS = ((6, 7), (13, 14), (37, 38))
-"""Locks of files, ``/dev/null`` among them, which all programs share: a held lock would be a message."""
+"""Locks of files, ``/dev/null`` among them, which all programs share: a lock would be a message."""
 _PRCTLS_DENIED = ((4, 4), (22, 22), (35, 35), (62, 62), (0x59616D61, 0x59616D61))
 """Dumpable memory (it would go with a core dump), filters, the memory map, core scheduling, a tracer."""
 _SOL_SOCKET = 1
 _BUFFERS = ((7, 8), (32, 33))
 """Sizes that the kernel cuts to its own bounds without a word: they stay as they are, as quietly."""
 _SOCKET_OPTIONS = ((2, 2), (9, 9), (13, 13), (16, 16), (20, 21), (66, 67))
-"""Reuse, keepalive, linger, credentials, timeouts. Others attach filters, or hold memory."""
+"""Reuse, keepalive, linger, credentials, timeouts. The remaining ones attach filters or use memory."""
 
 
 def build(*, alone: bool) -> Callable[[], None] | None:
@@ -46,19 +45,19 @@ def build(*, alone: bool) -> Callable[[], None] | None:
 
     ``alone``: programs have process and mount namespaces of their own.
     """
-    known = _ARCHES.get(platform.machine())
-    if known is None:
+    machine = _ARCHES.get(platform.machine())
+    if machine is None:
         return None
-    arch, column = known
-    return _loader(assemble(arch, column, denied(column, alone=alone)))
+    arch, column = machine
+    return _loader(assemble(arch, column, denied_numbers(column, alone=alone)))
 
 
 def build_without_sockets() -> Callable[[], None] | None:
     """The same for workers: ``socket`` and ``io_uring_setup`` fail, and nothing else."""
-    known = _ARCHES.get(platform.machine())
-    if known is None:
+    machine = _ARCHES.get(platform.machine())
+    if machine is None:
         return None
-    arch, column = known
+    arch, column = machine
     filters = _Filter()
     _begin(filters, arch)
     for name in ("socket", "io_uring_setup"):
@@ -66,7 +65,7 @@ def build_without_sockets() -> Callable[[], None] | None:
     filters.allow()
     filters.label("deny")
     filters.answer(errno.EPERM)
-    return _loader(filters.packed())
+    return _loader(filters.pack())
 
 
 def _loader(program: bytes) -> Callable[[], None]:
@@ -81,8 +80,8 @@ def _loader(program: bytes) -> Callable[[], None]:
     return apply
 
 
-def denied(column: int, *, alone: bool) -> list[int]:
-    """Numbers of the calls that fail whatever their arguments, on the machine of a column."""
+def denied_numbers(column: int, *, alone: bool) -> list[int]:
+    """Numbers of the calls that fail with any arguments, on the machine of a column."""
     table = DENIED if alone else {**DENIED, **SHARED}
     return [pair[column] for pair in table.values() if pair[column] >= 0]
 
@@ -114,7 +113,7 @@ class _Filter:
         self.line(_RETURN, _ALLOW)
 
     def among(self, ranges: Sequence[tuple[int, int]], yes: str, no: str) -> None:
-        """Jump by whether what was loaded lies in one of the ranges, which are sorted."""
+        """Jump to ``yes`` if the loaded value is in one of the sorted ranges, else to ``no``."""
         for low, high in ranges:
             if low == high:
                 self.line(_EQUAL, low, yes)
@@ -126,7 +125,7 @@ class _Filter:
                 self.label(above)
         self.line(_JUMP, no)
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         places = {label: at for at, (*_, label) in enumerate(self._lines) if label}
 
         def way(at: int, target: str | None) -> int:
@@ -151,17 +150,17 @@ def assemble(arch: int, column: int, numbers: Sequence[int]) -> bytes:
     filters = _Filter()
     line = filters.line
     _begin(filters, arch)
-    line(_AT_LEAST, NEWEST + 1, "unknown", "known")
+    line(_AT_LEAST, NEWEST + 1, "unknown", "existing")
     filters.label("deny")
     filters.answer(errno.EPERM)
     filters.label("unknown")
     filters.answer(errno.ENOSYS)
-    filters.label("known")
-    targets = dict.fromkeys(numbers, "deny") | {pair[column]: special for special, pair in LOOKED_INTO.items()}
+    filters.label("existing")
+    targets = dict.fromkeys(numbers, "deny") | {pair[column]: special for special, pair in BY_ARGUMENT.items()}
     targets[CLONE3[column]] = "clone3"
     targets |= {pair[column]: "done" for pair in IGNORED.values()}
     targets |= {pair[column]: "unsupported" for pair in UNSUPPORTED.values()}
-    # In blocks that are passed over whole: as a filter is set, the kernel walks it once for every call there is.
+    # In blocks that one jump skips: as a filter is set, the kernel walks it once for every existing call.
     order = sorted(targets)
     for block in (order[first : first + _BLOCK] for first in range(0, len(order), _BLOCK)):
         past, deny = f"past {block[-1]}", f"deny {block[-1]}"
@@ -179,7 +178,7 @@ def assemble(arch: int, column: int, numbers: Sequence[int]) -> bytes:
         filters.label(past)
     filters.allow()
     _arguments(filters)
-    return filters.packed()
+    return filters.pack()
 
 
 def _arguments(filters: _Filter) -> None:
@@ -215,7 +214,7 @@ def _arguments(filters: _Filter) -> None:
     label("prctl")
     load(0)
     filters.among(_PRCTLS_DENIED, "no", "yes")
-    # A core dump that is piped to a program is stopped by a limit of exactly 1: nobody may set it to anything else.
+    # A core dump that is piped to a program is stopped by a limit of exactly 1: no other value may be set.
     label("setrlimit")
     load(0)
     line(_EQUAL, _CORE_LIMIT, "no", "yes")

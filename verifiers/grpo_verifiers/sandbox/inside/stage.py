@@ -86,11 +86,11 @@ class Stage:
         self._self_fd = os.pidfd_open(os.getpid())
 
     def finish(self) -> None:
-        """After everything is imported: measure, and give up what only the setting up needed."""
+        """After all imports: measure, and give up the rights that only the preparation needed."""
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no pathlib in the box
             self._base_memory = int(file.read().split()[0]) * resource.getpagesize()
         if self.level != "none":
-            readable = [*self._plan["read"], *_imported(self._plan["path"])]
+            readable = [*self._plan["read"], *_imported_paths(self._plan["path"])]
             folders = os.path.dirname(_PRIVATE_FOLDER) if self.level == "full" else self._tmp  # noqa: PTH120 - same
             self._landlock = landlock.Rules(readable, self._plan["list"], folders)
         if self.level != "full":
@@ -141,7 +141,7 @@ class Stage:
             self._offer(self._own_badness)
 
     def _offer(self, badness: bytes) -> None:
-        """Set how soon this process and those forked from now on are taken when memory runs out."""
+        """Set the out-of-memory score of this process and its future children."""
         with contextlib.suppress(OSError):
             os.pwrite(self._badness, badness, 0)
 
@@ -153,7 +153,7 @@ class Stage:
         os.closerange(first, 1 << 20)
 
     def enter(self, folder: str, limits: dict[int, tuple[int, int]], memory: int, processes: int, disk: int) -> None:
-        """In the child: give everything up. Whatever fails here ends the child before it runs anything."""
+        """In the child: give up all rights. Any failure here ends the child before it runs the program."""
         if self.level == "full":
             must(libc.unshare(kernel.NEW_MOUNTS), "a mount namespace for a program")
             options = f"size={disk},nr_inodes={_INODES},mode=0700".encode()
@@ -173,19 +173,19 @@ class Stage:
         count = processes + (self._base_tasks or (2 if self.level == "full" else 0))
         kernel.cap(resource.RLIMIT_NPROC, count, count)
         if self.level == "process" and self._uid is not None:
-            self._become_nobody()
+            self._drop_user()
         else:
             kernel.set_capabilities(0)
         kernel.no_new_privileges()
         kernel.control(kernel.DUMPABLE, 0, "hiding memory")
         if self._landlock is None or self._seccomp is None:
-            raise OSError("the stage is not set")
+            raise OSError("the confinement is not prepared")
         self._landlock.enter()
         for fd in self._landlock.opened:
             os.close(fd)
         self._seccomp()
 
-    def _become_nobody(self) -> None:
+    def _drop_user(self) -> None:
         """Change the user for one that RLIMIT_NPROC binds; keep reading folders that only root may enter."""
         kernel.control(kernel.KEEP_CAPABILITIES, 1, "prctl")
         uid = self._uid or 65534
@@ -197,20 +197,20 @@ class Stage:
         kernel.set_capabilities(0 if readable else kernel.READ_SEARCH)
 
     def sweep(self, folder: str) -> None:
-        """After a program: end what it left behind, remove its folder. Level full needs neither."""
+        """After a program: end its remaining processes, remove its folder. Level full needs neither."""
         if self.level == "full":
             return
         while proc.has_children():
             if self.level == "process" and self._uid is not None:
                 _kill_all_of(self._uid)
-            # Stopped first, all of them: what is stopped forks no more, and keeps its place in the limit of processes.
+            # Stop all of them first: a stopped process forks no more, and still counts for the limit of processes.
             frozen: set[int] = set()
             while fresh := proc.descendants(os.getpid()) - frozen:
                 proc.send(fresh, signal.SIGSTOP)
                 frozen |= fresh
             # Looked up anew: a number may have passed on to another process.
             proc.send(frozen & proc.descendants(os.getpid()), signal.SIGKILL)
-            # Children of the dead become ours. What a fork under way has made by now was not seen above: look again.
+            # Orphans become children of this process. A fork in progress was invisible above: look again.
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -218,7 +218,7 @@ class Stage:
         wipe(folder)
 
 
-def _imported(places: list[str]) -> Iterator[str]:
+def _imported_paths(places: list[str]) -> Iterator[str]:
     """Imported packages of these folders, with their metadata, and libraries of all."""
     tops = {name.partition(".")[0] for name in sys.modules}
     for place in places:

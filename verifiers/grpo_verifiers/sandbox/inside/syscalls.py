@@ -1,7 +1,7 @@
 """The system calls that a program may not make, or only with some arguments, by machine: numbers, nothing else."""
 
 NEWEST = 462
-"""System calls above this number did not exist when the list was made: they answer ENOSYS, as on an older kernel."""
+"""System calls above this number did not exist at the time of writing: they answer ENOSYS, as on an older kernel."""
 
 # Name: (x86_64, aarch64), -1 where the machine has none.
 DENIED = {
@@ -166,7 +166,7 @@ IGNORED = {
     "flock": (73, 32),
 }
 CLONE3 = (435, 435)
-LOOKED_INTO = {
+BY_ARGUMENT = {
     "clone": (56, 220),
     "prlimit": (302, 261),
     "socketpair": (53, 199),

@@ -10,7 +10,7 @@ _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def wipe(root: str) -> None:
-    """Remove ``root`` and everything below it; what is not there is fine."""
+    """Remove ``root`` and everything below it; a missing one is no error."""
     with contextlib.suppress(FileNotFoundError):
         with contextlib.suppress(OSError):
             os.rmdir(root)  # noqa: PTH106 - no pathlib in the box
@@ -30,7 +30,7 @@ def _empty(top: int) -> None:
             try:
                 os.unlink(name, dir_fd=top)
                 continue
-            except (IsADirectoryError, PermissionError):  # what a folder answers, here and elsewhere
+            except (IsADirectoryError, PermissionError):  # errors for a folder, on Linux and elsewhere
                 folder = _open(name, top)
             try:
                 # Lifting the contents up one level, instead of descending, needs neither a stack nor long paths.

@@ -1,7 +1,7 @@
 """The process that forks programs. It reads nothing that a program wrote, and no program can touch it.
 
 Usage: the parent starts it with a control socket and a descriptor of itself, and sends how to set the stage. Each
-further message starts one program, with that program's descriptors; the answer says how it ended.
+further message starts one program, with that program's descriptors; the answer describes its end.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def main(control_fd: int, parent_fd: int, guest: Callable[[socket.socket], None]
     """
     os.dup2(0, 1)  # nowhere
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # what started this has a bound of its own
+    resource.setrlimit(resource.RLIMIT_AS, (hard, hard))  # the starting process has a bound of its own
     control = socket.socket(fileno=control_fd)
     plan = json.loads(control.recv(1 << 20))
     try:
@@ -91,7 +91,7 @@ def _run(
     *,
     guest: Callable[[socket.socket], None],
 ) -> dict[str, Any] | None:
-    """Fork one program and see it to its end; None where the parent has gone."""
+    """Fork one program and wait for its end; None if the parent has ended."""
     started = time.monotonic()
     folder = stage.folder()
     pid = stage.fork()
@@ -109,17 +109,17 @@ def _run(
     ending: dict[str, Any] | None = {"end": "exit"}
     while True:
         left = job["wall"] - (time.monotonic() - started)
-        seen = {fd for fd, _ in wait.poll(max(0, int(left * 1000) + 1))}
-        if pidfd in seen:
+        ready = {fd for fd, _ in wait.poll(max(0, int(left * 1000) + 1))}
+        if pidfd in ready:
             break
-        if control.fileno() in seen:
-            # The only thing that the parent says during a run is which one to end.
-            said = control.recv(1 << 16)
-            if said and json.loads(said).get("stop") != job["run"]:
+        if control.fileno() in ready:
+            # During a run the parent only sends the number of the program to end.
+            message = control.recv(1 << 16)
+            if message and json.loads(message).get("stop") != job["run"]:
                 continue
-            ending = {"end": "stopped"} if said else None
+            ending = {"end": "stopped"} if message else None
             break
-        if parent_fd in seen:
+        if parent_fd in ready:
             ending = None
             break
         if left <= 0:
@@ -147,7 +147,7 @@ def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> s
     moved = {role: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100) for role, fd in roles.items()}
     try:
         os.setsid()
-        # Not the zygote's own: what is open twice has one offset, one lock and, of a file, one content.
+        # Not the zygote's own: an open file that two processes share has one offset and one lock.
         null = os.open("/dev/null", os.O_RDWR)
         for number, role in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
             os.dup2(moved.get(role, null), number)
@@ -163,9 +163,9 @@ def _become(job: dict[str, Any], fds: list[int], stage: Stage, folder: str) -> s
             resource.RLIMIT_MSGQUEUE: (0, 0),
         }
         stage.enter(folder, limits, job["memory"], job["processes"], job["disk"])
-    except BaseException as error:  # noqa: BLE001 - told to the parent while nothing but our own code has run
+    except BaseException as error:  # noqa: BLE001 - reported to the parent while only this package's code has run
         os.write(moved["setup"], f"{type(error).__name__}: {error}"[:1000].encode("utf-8", "replace"))
         os._exit(1)
-    os.close(setup)  # from here on nobody can claim that the box had failed
+    os.close(setup)  # from here on no program can report a failure of the box
     gc.enable()
     return channel

@@ -1,1 +1,0 @@
-"""A critic: its options, its loss, and what it is measured by."""

@@ -1,0 +1,1 @@
+"""Stages that only read: clock, recorder, prompt statistics, diagnosis; and callbacks."""

@@ -1,0 +1,103 @@
+"""The time of an optimizer step by parts: drawing completions, scoring them, and the rest, which is the update."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+
+from grpo_plus.training.hooks import TrainerStage
+from grpo_plus.training.observers.step_metrics import PARTS, metric
+from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import log_training_metrics
+
+
+class StepClock(TrainerStage):
+    """Adds up the seconds of each part of a step; a part that begins inside another one pauses it.
+
+    A card works on behind the program, so each border between two parts waits for it: some six waits a step.
+    """
+
+    name = "clock"
+    begins_anew = True
+
+    def __init__(
+        self, report: Callable[[str, float], None] | None = None, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """Start at zero; ``report`` takes a metric's name and seconds after every optimizer step, None logs them."""
+        self._report = report or (lambda name, seconds: log_training_metrics(self.host, {name: seconds}))
+        self._clock = clock
+        self._open: list[str] = []
+        self._since = 0.0
+        self._waits = False
+        self._seconds = dict.fromkeys(PARTS, 0.0)
+
+    def after_loading(self, host: Host) -> None:
+        """See whether there is a card to wait for."""
+        super().after_loading(host)
+        self._waits = host.accelerator.device.type == "cuda"
+
+    @contextmanager
+    def part(self, name: str, *, counts: bool = True) -> Iterator[None]:
+        """Count the time inside the block for one of ``PARTS``; without ``counts`` do not, as in evaluation."""
+        if not counts:
+            yield
+            return
+        self._enter(name)
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _enter(self, name: str) -> None:
+        self._book()
+        self._open.append(name)
+
+    def _leave(self) -> None:
+        self._book()
+        self._open.pop()
+
+    def _book(self) -> None:
+        if self._waits:
+            torch.cuda.synchronize()
+        now = self._clock()
+        if self._open:
+            self._seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+    def sampling(self) -> AbstractContextManager[None]:
+        """Around sampling for training."""
+        return self.part("rollout", counts=self.host.model.training)
+
+    def scoring(self) -> AbstractContextManager[None]:
+        """Around rewards for training."""
+        return self.part("scoring", counts=self.host.model.training)
+
+    def step(self) -> AbstractContextManager[None]:
+        """Around a micro-batch of the update."""
+        return self.part("update")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seconds that are not reported yet."""
+        return {"seconds": dict(self._seconds)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Count on from them."""
+        self._seconds = {name: float(state["seconds"][name]) for name in PARTS}
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """The optimizer's own step is part of the update."""
+        self._enter("update")
+
+    def on_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """It ends here."""
+        if self._open:
+            self._leave()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Report the step and start the next one at zero."""
+        self._open.clear()
+        for name, seconds in self._seconds.items():
+            self._report(metric(name), seconds)
+        self._seconds = dict.fromkeys(PARTS, 0.0)

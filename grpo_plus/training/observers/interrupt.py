@@ -1,0 +1,116 @@
+"""Ctrl-C and SIGTERM: finish the step, save a checkpoint and stop; a second signal exits at once."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from transformers import TrainerCallback
+
+from grpo_plus.training.observers.on_finding import on_any_rank
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SAME_PRESS = 1.0
+"""Seconds in which a signal counts as a repetition of the first: a launcher forwards a terminal's Ctrl-C again."""
+
+
+class EvaluationLeft(Exception):  # noqa: N818 - somebody's wish, and no error
+    """An evaluation was left because of a signal: the step before it is done, and nothing is saved yet."""
+
+
+class Interruption(TrainerCallback):
+    """Saves a checkpoint at the end of the step after the first signal.
+
+    ``stopped`` is called when training has stopped because of a signal. The process that ``leads`` prints.
+    """
+
+    def __init__(self, *, stopped: Callable[[], None] | None = None, leads: bool = True) -> None:
+        self.number: int | None = None
+        self.stopped = False
+        self._on_stop = stopped
+        self._leads = leads
+        self._heard = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code in a shell for the signal: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + (self.number or signal.SIGINT)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Handle signals inside the block; only the main thread can."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self.number is None:
+            self.number, self._heard = number, now
+            if self._leads:
+                # A print from within a print would raise.
+                os.write(2, b"\nStopping: this step is finished first, then a checkpoint is saved. Again: at once.\n")
+            return
+        if now - self._heard < SAME_PRESS and _was_launched():
+            return
+        try:
+            sys.stdout.flush()
+        finally:
+            os._exit(128 + number)
+
+    def on_step_end(self, args: Any, _state: Any, control: Any, **_: Any) -> None:
+        """Save and stop on all ranks in the same step."""
+        if self._agreed(args):
+            self.stopped = True
+            control.should_save = True
+            control.should_evaluate = False
+            control.should_training_stop = True
+
+    def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A stop is not the end of a pass: what belongs to that is left to the run that goes on."""
+        if self.stopped and state.global_step < state.max_steps:
+            control.should_log = control.should_evaluate = control.should_save = False
+
+    def on_prediction_step(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """Leave a running evaluation at once; several ranks must finish theirs together."""
+        if self.number is not None and not _was_launched():
+            self._stop()
+            raise EvaluationLeft
+
+    def on_evaluate(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
+        """Stop after an evaluation without another step; several ranks agree only at the end of a step."""
+        if self.number is not None and not _was_launched():
+            self.stopped = True
+            control.should_save = True
+            control.should_training_stop = True
+
+    def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """Call ``stopped``."""
+        if self.stopped:
+            self._stop()
+
+    def _stop(self) -> None:
+        self.stopped = True
+        if self._on_stop is not None:
+            self._on_stop()
+
+    def _agreed(self, args: Any) -> bool:
+        heard = on_any_rank(args, self.number or 0)
+        if self.number is None and heard:
+            self.number = heard
+        return bool(heard)
+
+
+def _was_launched() -> bool:
+    return "WORLD_SIZE" in os.environ or "GRPO_PLUS_LAUNCHED" in os.environ

@@ -1,0 +1,39 @@
+"""A trainer with the parts of this package, as the record, the model card and the measurements see it."""
+
+from typing import Any, Protocol
+
+from grpo_plus.objectives import Objective
+from grpo_plus.recipe.recipe import Chosen, Recipe
+from grpo_plus.training.rollout.tool_loop import ToolLoop
+from grpo_plus.training.scoring.verifiers import Verifiers
+from grpo_plus.training.update.quantised import QuantisedGuard
+from grpo_plus.trl.host import Host
+
+
+class Stages(Protocol):
+    """Stages of a `Pipeline` that the record and the measurements read."""
+
+    quantised: QuantisedGuard
+    tools: ToolLoop
+    verifiers: Verifiers
+
+
+class Run(Host, Protocol):
+    """Attributes of `GRPOPlusTrainer` beside those of TRL's trainer.
+
+    ``card_facts`` are rows of the model card that only the caller knows, by name. ``command`` is what a command line
+    says beside the config; empty from Python.
+    """
+
+    card_facts: dict[str, Any]
+    command: dict[str, Any]
+    pipeline: Stages
+    recipe: Recipe
+
+    @property
+    def estimator(self) -> Chosen | None:
+        """The estimator that runs and its keywords; None for TRL's own."""
+
+    @property
+    def objective(self) -> Objective | None:
+        """The objective; None for TRL's own loss."""

@@ -1,0 +1,178 @@
+"""The processes of a run compare what they were started with, before they wait for each other in vain."""
+
+import copy
+import os
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from grpo_plus.checkpoints.folder import problem
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.training.hooks import Setup, TrainerStage
+from grpo_plus.training.resume.run_fingerprint import differences, parts_of, plain
+from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
+from grpo_verifiers.errors import ConfigError, Problem
+from grpo_verifiers.files import write_atomic
+from grpo_verifiers.redaction import get_logger, redact
+
+logger = get_logger("grpo_plus")
+
+PACKAGES = ("grpo-plus", "torch", "trl", "transformers", "accelerate", "peft", "datasets")
+MAY_DIFFER = frozenset(
+    [
+        *("output_dir", "run_name", "project", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
+        *("local_rank", "resume_from_checkpoint", "log_level", "log_level_replica", "disable_tqdm", "report_to"),
+        *("hub_token", "use_cpu", "dataloader_pin_memory", "dataloader_num_workers", "dataloader_prefetch_factor"),
+        *("dataloader_persistent_workers", "dataloader_multiprocessing_context", "torch_empty_cache_steps"),
+        *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "deepspeed_plugin", "logging_dir"),
+        *("vllm_gpu_memory_utilization", "log_completions", "num_completions_to_print"),
+    ]
+)
+"""Fields of the config that each process may have its own of."""
+OF_THE_PLACE = frozenset(["device_map", "cache_dir", "max_memory", "offload_folder", "local_files_only", "token"])
+"""The same of model_init_kwargs; a device_map of each rank is what guides to quantised models show."""
+_MOST = 10
+_WIDEST = 80
+_PROBE = "_grpo_plus.shared-"
+
+
+class RankCheck(TrainerStage):
+    """Compares what the processes were started with, before anything loads."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+
+    def problems(self, setup: Setup) -> list[Problem]:
+        """Processes that do not know of each other; checkpoints of machines where transformers writes no weights."""
+        if (launched := _of_launcher("WORLD_SIZE")) > setup.args.world_size:
+            text = f"{launched} processes were started for one run (WORLD_SIZE), and accelerate knows of "
+            remedy = (
+                "so that each would train by itself, into the same files: set use_cpu: true on CPUs, or start a "
+                "single process."
+            )
+            return [f"{text}{setup.args.world_size}, {remedy}"]
+        if machines() == 1 or not setup.args.save_on_each_node:
+            return []
+        text = (
+            "save_on_each_node: true, but transformers writes the weights on machine 0 only, so that the checkpoints "
+        )
+        remedy = "leave it out, and use an output_dir that all machines share, or copy a checkpoint before resuming."
+        return [f"{text}of the others could not be resumed: {remedy}"]
+
+    def before_loading(self, setup: Setup) -> None:
+        """Compare the configs; look whether the machines share the output folder."""
+        if setup.args.world_size == 1:
+            return
+        check(_started_with(setup.args, self._recipe))
+        if machines() > 1:
+            _look_at_folder(Path(setup.args.output_dir), leads=setup.args.process_index == 0)
+
+
+def check(mine: Mapping[str, Any]) -> None:
+    """Compare something with what the other processes have; every process must call it.
+
+    Raises:
+        ConfigError: it is not the same everywhere; the message names what differs, and where.
+    """
+    if told := disagreement(gather_objects([(_name(), mine)])):
+        raise ConfigError([told])
+
+
+def disagreement(everywhere: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """What differs between the first process and another; empty where nothing does.
+
+    >>> disagreement([("rank 0", {"beta": 0.0}), ("rank 1", {"beta": 0.1})]).splitlines()[-1]
+    '  beta: 0.0 on rank 0, 0.1 on rank 1'
+    """
+    (first, ours), *rest = everywhere
+    found: dict[str, str] = {}
+    for other, theirs in rest:
+        for name, one, another in differences(ours, theirs):
+            found.setdefault(name, f"  {name}: {_shown(one)} on {first}, {_shown(another)} on {other}")
+    if not found:
+        return ""
+    lines = [*list(found.values())[:_MOST], *([f"  and {len(found) - _MOST} more"] if len(found) > _MOST else [])]
+    title = "the processes of this run were not started alike. Give every machine the same config, data and versions:"
+    return "\n".join([title, *lines])
+
+
+def machines() -> int:
+    """How many machines the run's launcher has started it on; not all of them need have as many ranks."""
+    if "GROUP_WORLD_SIZE" in os.environ:
+        return _of_launcher("GROUP_WORLD_SIZE")
+    return _of_launcher("WORLD_SIZE") // _of_launcher("LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in os.environ else 1
+
+
+def _machine() -> int:
+    if "GROUP_RANK" in os.environ:
+        return _of_launcher("GROUP_RANK")
+    return _of_launcher("RANK") // _of_launcher("LOCAL_WORLD_SIZE")
+
+
+def _of_launcher(name: str) -> int:
+    return int(os.environ.get(name) or "1")
+
+
+def _started_with(args: Any, recipe: Recipe) -> dict[str, Any]:
+    twin = copy.copy(args)  # to_dict writes into model_init_kwargs, which the model is still to be loaded with
+    kwargs = {name: value for name, value in (args.model_init_kwargs or {}).items() if name not in OF_THE_PLACE}
+    object.__setattr__(twin, "model_init_kwargs", kwargs)
+    settings = {name: value for name, value in twin.to_dict().items() if name not in MAY_DIFFER}
+    return {**plain(redact(settings)), "parts": parts_of(recipe), "version": dict(_versions())}
+
+
+def _versions() -> Iterable[tuple[str, str]]:
+    for name in PACKAGES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            yield name, "none"
+
+
+def _look_at_folder(folder: Path, *, leads: bool) -> None:
+    """Say what becomes of checkpoints where the machines do not share the output folder."""
+    word = broadcast_from_main(lambda: os.urandom(16).hex())
+    probe = folder / f"{_PROBE}{word}"  # a name that no client of a network disk remembers as missing
+    try:
+        broadcast_from_main(lambda: write_atomic(probe, word))
+        seen = gather_objects([(_machine(), probe.is_file() and probe.read_text(encoding="utf-8") == word)])
+    except OSError as error:
+        raise ConfigError(
+            [f"output_dir ({folder}) cannot be written: {error}. Free some space or choose another."]
+        ) from error
+    finally:
+        if leads:
+            probe.unlink(missing_ok=True)
+    if leads and (apart := sorted({machine for machine, sees in seen if not sees})):
+        logger.warning(
+            "note: machine %s does not share output_dir %s: checkpoints are on machine 0, but for the random states of "
+            "the others. Before this run is resumed, copy the checkpoint from there to the same path on each machine, "
+            "beside what is there.",
+            ", ".join(map(str, apart)),
+            folder,
+        )
+
+
+def on_all_machines(checkpoint: Path) -> None:
+    """See that every process reaches the checkpoint that the main process has chosen; where one does not, all end."""
+    if machines() == 1:
+        return
+    mine = (problem(checkpoint, hashes=False) or "") if checkpoint.is_dir() else "there is no such folder"
+    lacking = [f"  {name}: {told}" for name, told in gather_objects([(_name(), mine)]) if told]
+    if lacking:
+        text = f"resume_from_checkpoint: {checkpoint} is not whole on every machine:"
+        remedy = (
+            "Copy the checkpoint of machine 0 there, to the same path, or use an output_dir that all of them share."
+        )
+        raise ConfigError(["\n".join([text, *lacking[:_MOST], remedy])])
+
+
+def _name() -> str:
+    return f"rank {os.environ.get('RANK', '0')} ({socket.gethostname()})"
+
+
+def _shown(value: Any) -> str:
+    text = "unset" if value is None else repr(value)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"

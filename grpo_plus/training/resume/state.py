@@ -1,0 +1,210 @@
+"""The state of hooks in checkpoints: a JSON file and safetensors beside it, refused where they do not fit."""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from grpo_plus.checkpoints.folder import STATE_FILE
+from grpo_plus.training.hooks import TrainerStage
+from grpo_plus.trl.ranks import gather_objects
+from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.files import read_text, write_atomic
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger("grpo_plus")
+
+FILE = STATE_FILE
+VERSION = 2
+"""2: tensors beside the file, and a manifest that is written last; without one the checkpoint was never finished."""
+
+
+class StateError(ConfigError):
+    """The state of a hook cannot be saved, or that of a checkpoint does not fit the run."""
+
+
+_LARGE = 1 << 20
+"""Values from which on a tensor is not copied: weights and generation batches change at the end of a step only."""
+
+
+class Frozen(TrainerStage):
+    """A hook's state as it was; what changes in the hook later is not in it."""
+
+    def __init__(self, hook: TrainerStage) -> None:
+        self.name, self.state_version, self.rank_local = hook.name, hook.state_version, hook.rank_local
+        self._identity, self._state = hook.identity, copy.deepcopy(hook.state_dict())
+        self._hook = hook if hook.learns_at_step_end else None  # no copy of a whole model at every step
+        self._tensors = {
+            name: tensor if tensor.numel() >= _LARGE else tensor.detach().clone()
+            for name, tensor in ({} if self._hook else hook.tensors()).items()
+        }
+
+    @property
+    def identity(self) -> str:
+        """That of the hook."""
+        return self._identity
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as it was."""
+        return self._state
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors as they were."""
+        return self._tensors if self._hook is None else self._hook.tensors()
+
+
+def tensor_file(hook: TrainerStage, rank: int) -> str:
+    """The name of the file with the tensors of a hook."""
+    return f"grpo_plus_{hook.name}_{rank}.safetensors" if hook.rank_local else f"grpo_plus_{hook.name}.safetensors"
+
+
+def save(hooks: Sequence[TrainerStage], folder: Path, *, rank: int, write: bool) -> None:
+    """Save the state of all hooks in a checkpoint's folder. Every rank takes part; one of them has to ``write``.
+
+    The JSON file is the first of a checkpoint to be written.
+    """
+    parts: dict[str, dict[str, Any]] = {}
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for hook in hooks:
+        state, arrays = hook.state_dict(), hook.tensors()
+        mine = [{"state": state, "tensors": sorted(arrays)}]
+        ranks = gather_objects(mine) if hook.rank_local else mine
+        if not any(one["state"] or one["tensors"] for one in ranks):
+            continue
+        part: dict[str, Any] = {"version": hook.state_version, "identity": hook.identity}
+        part |= {"ranks": [one["state"] for one in ranks]} if hook.rank_local else {"state": state}
+        if any(one["tensors"] for one in ranks):
+            part["tensors"] = [one["tensors"] for one in ranks] if hook.rank_local else sorted(arrays)
+        parts[hook.name] = part
+        if arrays and (write or hook.rank_local):
+            tensors[tensor_file(hook, rank)] = arrays
+        try:
+            _check_keys(part)
+            json.dumps(part)
+        except (TypeError, ValueError) as error:
+            raise StateError([f"the state of the hook {hook.name!r} is not made of JSON values: {error}."]) from error
+    if write:
+        write_atomic(folder / FILE, json.dumps({"version": VERSION, "parts": parts}, indent=2) + "\n")
+    for name, arrays in tensors.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({key: _apart(array) for key, array in arrays.items()}, folder / name)
+
+
+def _apart(array: Tensor) -> Tensor:
+    """A copy on the CPU with storage of its own, which safetensors asks for."""
+    return array.detach().cpu().clone().contiguous()
+
+
+def _check_keys(value: Any) -> None:
+    """Refuse keys that JSON would turn into texts: a resumed run would look for the numbers that they were."""
+    if isinstance(value, dict):
+        wrong = [key for key in value if not isinstance(key, str)]
+        if wrong:
+            raise TypeError(f"the key {wrong[0]!r} is no string")
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_keys(item)
+
+
+def load(hooks: Sequence[TrainerStage], checkpoint: Path, *, rank: int, processes: int, anew: bool = False) -> None:
+    """Load the state of all hooks from a checkpoint's folder.
+
+    ``anew``: hooks whose state is missing or another part's begin anew.
+
+    Raises:
+        StateError: names the checkpoint and every part of it that does not fit.
+    """
+    keeping = {hook.name: hook for hook in hooks if hook.state_dict()}
+    parts = read(checkpoint)
+    able = {hook.name: hook for hook in hooks if hook.name in keeping or _loads(hook)}  # some have no state yet
+    misfits = {name: _lacking(name, parts[name]) for name in sorted(parts.keys() - able.keys())}
+    problems = []
+    for name, hook in able.items():
+        if name not in parts:
+            if name in keeping and not hook.begins_anew:
+                misfits[name] = f"it holds no state of {name!r}"
+        elif misfit := _misfit(hook, parts[name], processes):
+            misfits[name] = misfit
+        else:
+            try:
+                _load(hook, parts[name], checkpoint, rank=rank)
+            except (ValueError, TypeError, KeyError, AttributeError, OSError, SafetensorError) as error:
+                if name in keeping:
+                    problems.append(f"its state of {name!r} cannot be read: {type(error).__name__}: {error}")
+                else:
+                    misfits[name] = _lacking(name, parts[name])
+    if anew and misfits and rank == 0:
+        logger.warning("allow_changes: these begin anew: %s.", ", ".join(misfits))
+    if problems := [*([] if anew else misfits.values()), *problems]:
+        raise _refusal(checkpoint, problems)
+
+
+def _load(hook: TrainerStage, part: Mapping[str, Any], checkpoint: Path, *, rank: int) -> None:
+    """Give a hook its own part."""
+    if state := part["ranks"][rank] if hook.rank_local else part["state"]:
+        hook.load_state_dict(state)
+    names = part.get("tensors") or []
+    if expected := (names[rank] if names and hook.rank_local else names):
+        tensors = load_file(checkpoint / tensor_file(hook, rank))
+        if sorted(tensors) != sorted(expected):
+            raise ValueError(f"{tensor_file(hook, rank)} holds other tensors than were saved")
+        hook.load_tensors(tensors)
+
+
+def _loads(hook: TrainerStage) -> bool:
+    """Whether a hook can go on from a state, if it has a name to find it by."""
+    return bool(hook.name) and type(hook).load_state_dict is not TrainerStage.load_state_dict
+
+
+def _lacking(name: str, part: Any) -> str:
+    return f"it holds the state of {name!r} ({_identity(part)}), which this run lacks"
+
+
+def read(checkpoint: Path) -> dict[str, Any]:
+    """The parts of a checkpoint's state file by hook; none where TRL's own trainer has saved it.
+
+    Raises:
+        StateError: the file cannot be read.
+    """
+    path = checkpoint / FILE
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(read_text(path))
+        version, parts = content["version"], content["parts"]
+        if version == VERSION and isinstance(parts, dict):
+            return parts
+    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
+        raise _refusal(checkpoint, [f"{FILE} cannot be read: {type(error).__name__}: {error}"]) from error
+    raise _refusal(checkpoint, [f"{FILE} is of version {version!r}, and this release reads {VERSION}"])
+
+
+def _misfit(hook: TrainerStage, part: Any, processes: int) -> str | None:
+    """Why a part of a checkpoint is not the hook's own; None where it is."""
+    kind = "ranks" if hook.rank_local else "state"
+    if not isinstance(part, dict) or kind not in part:
+        return f"its state of {hook.name!r} is not complete"
+    if part.get("version") != hook.state_version:
+        return f"its state of {hook.name!r} is of version {part.get('version')!r}, expected {hook.state_version}"
+    if part.get("identity") != hook.identity:
+        return f"its state of {hook.name!r} belongs to {_identity(part)}, expected {hook.identity!r}"
+    if hook.rank_local and len(part["ranks"]) != processes:
+        return f"its state of {hook.name!r} is that of {len(part['ranks'])} processes, and this run has {processes}"
+    return None
+
+
+def _identity(part: Any) -> str:
+    return repr(part.get("identity")) if isinstance(part, dict) else "something unreadable"
+
+
+def _refusal(checkpoint: Path, problems: Sequence[str]) -> StateError:
+    way_out = (
+        "Resume with the config, hooks, number of processes and release that saved it; or start a new run from its "
+        f"weights: model_name_or_path: {checkpoint}."
+    )
+    return StateError([f"the checkpoint {checkpoint} does not fit this run: {'; '.join(problems)}. {way_out}"])

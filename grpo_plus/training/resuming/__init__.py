@@ -1,1 +1,0 @@
-"""Checkpoint contents beyond the host's: data position, generation batch, and the fingerprint of the run."""

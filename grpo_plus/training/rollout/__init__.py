@@ -1,0 +1,1 @@
+"""Sampling: the lean rollout, tools in turns, vLLM, allowed tokens."""

@@ -1,0 +1,1 @@
+"""Rewards: verifiers, steps and turns of completions, the reward model that trains along."""

@@ -1,0 +1,280 @@
+"""Reference policies that are refreshed: a frozen copy of a LoRA adapter, no second model; weights of a full one."""
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftConfig, load_peft_weights, set_peft_model_state_dict
+from torch import Tensor
+from torch.nn import Parameter
+
+from grpo_plus.training.hooks import Setup, TrainerStage
+from grpo_plus.trl.host import Host, temporary_attribute
+from grpo_plus.trl.ranks import is_fsdp2, unwrapped_model, zero_stage
+from grpo_plus.trl.sharded import gathered, on_disk, piece, release, spread_like, whole
+from grpo_verifiers.errors import ConfigError, raise_all
+from grpo_verifiers.redaction import get_logger
+
+logger = get_logger(__name__)
+
+NAME = "ref"
+"""The adapter that TRL uses for reference passes, where there is one of this name."""
+
+_OF_DEFAULT = re.compile(r"\.default(?=\.|\Z)")
+
+
+def adapter_problems(model: Any, args: Any, *, flat: bool) -> list[str]:
+    """Why the reference of this adapter cannot be refreshed; empty when it can."""
+    problems = []
+    kind = str(getattr(model.peft_config.get("default"), "peft_type", "missing")).rpartition(".")[2]
+    if kind != "LORA":
+        problems.append(
+            f"sync_ref_model keeps a frozen copy of a LoRA adapter named 'default', and this one is {kind}: use LoRA, "
+            "train all weights, or remove sync_ref_model."
+        )
+    if args.ref_model_mixup_alpha != 1.0:
+        problems.append(
+            f"ref_model_mixup_alpha is {args.ref_model_mixup_alpha:g}: with LoRA it must be 1.0. An adapter's weight "
+            "is a product of two factors, and mixing factors is not mixing policies."
+        )
+    if flat:
+        problems.append(
+            "sync_ref_model with LoRA copies adapter weights, and FSDP1 lays all weights out in one row, whose pieces "
+            "do not fit each other: use FSDP2, or remove sync_ref_model."
+        )
+    return problems
+
+
+def add_copy(model: Any) -> None:
+    """Add an adapter for reference passes, like the one that is trained; its weights are anything yet."""
+    config = copy.deepcopy(model.peft_config["default"])
+    config.init_lora_weights = True  # other ways to start an adapter change the base weights
+    model.add_adapter(NAME, config)
+    model.set_adapter("default")
+    for weight, copied in pairs_of(model).values():  # PEFT makes float32 of half precision, TRL not always
+        copied.data = copied.data.to(weight.dtype)
+
+
+@torch.no_grad()
+def copy_weights(model: Any) -> None:
+    """π_ref ← π_θ, and no gradient for π_ref."""
+    pairs = pairs_of(model)
+    sources, copies = zip(*pairs.values(), strict=True)
+    with whole(sources), whole(copies, change=True):
+        for weight, copied in pairs.values():
+            copied.copy_(weight)
+    for copied in copies:
+        copied.requires_grad_(requires_grad=False)
+
+
+def pairs_of(model: Any) -> dict[str, tuple[Tensor, Tensor]]:
+    """Weights of the adapter that is trained, each with its copy, by the name of the copy."""
+    weights = dict(model.named_parameters())
+    names = {name: _OF_DEFAULT.sub(f".{NAME}", name) for name in weights if _OF_DEFAULT.search(name)}
+    return {copied: (weights[name], weights[copied]) for name, copied in names.items()}
+
+
+class AdapterReference(TrainerStage):
+    """Adds the frozen copy where `sync_ref_model` asks for it, and refreshes it every so many optimizer steps.
+
+    Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there. FSDP and DeepSpeed
+    load nothing that is not trained: there it is among the tensors of the hooks, too. ``refreshed`` is the optimizer
+    step after which it was last made equal to the policy.
+    """
+
+    name = "reference"
+
+    def __init__(self) -> None:
+        self.refreshed = 0
+        self._adapts = False
+        self._active = False
+        self._gathered: dict[str, Tensor] = {}  # the copy as it is, once it was asked for
+
+    def before_loading(self, setup: Setup) -> None:
+        """See what will be trained."""
+        self._adapts = setup.adapted
+
+    def loading(self, args: Any) -> AbstractContextManager[Any]:
+        """Keep `sync_ref_model` from a host that refuses it with adapters."""
+        return temporary_attribute(args, "sync_ref_model", args.sync_ref_model and not self._adapts)
+
+    def after_loading(self, host: Host) -> None:
+        """Add the copy."""
+        super().after_loading(host)
+        if not (self._adapts and host.args.sync_ref_model):
+            return
+        self._active = True
+        model = unwrapped_model(host)
+        flat = host.is_fsdp_enabled and not is_fsdp2(host)
+        raise_all(adapter_problems(model, host.args, flat=flat))
+        if NAME not in model.peft_config:
+            add_copy(model)
+            self.refresh()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """π_ref ← π_θ, where it is a copy of an adapter."""
+        if not self._active:
+            return
+        self._gathered = {}
+        copy_weights(unwrapped_model(self.host))
+        self.refreshed = int(self.host.state.global_step)
+
+    def _copies(self) -> dict[str, Tensor]:
+        """The weights of the copy."""
+        return {name: copied for name, (_, copied) in pairs_of(unwrapped_model(self.host)).items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The copy, under FSDP and DeepSpeed; all ranks gather it, once after each refresh."""
+        apart = self.host.is_deepspeed_enabled or self.host.is_fsdp_enabled
+        if not (self._active and apart) or self.host.args.save_only_model:
+            return {}
+        if not self._gathered:
+            copies = self._copies()
+            with whole(copies.values()):
+                self._gathered = {name: gathered(copied).detach().cpu().clone() for name, copied in copies.items()}
+        return self._gathered
+
+    @torch.no_grad()
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with this copy."""
+        self._gathered = {}
+        copies = self._copies()
+        if copies.keys() != tensors.keys():
+            raise ValueError("it is that of another adapter")
+        with whole(copies.values(), change=True):
+            for name, copied in copies.items():
+                copied.copy_(spread_like(tensors[name], copied))
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Refresh when it is time."""
+        args = self.host.args
+        if args.sync_ref_model and self.host.state.global_step % args.ref_model_sync_steps == 0:
+            self.refresh()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step of the last refresh, where there is any. The weights are in the folder ``ref``."""
+        return {"refreshed": self.refreshed} if self._active else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's reference, where there is one to refresh."""
+        if not self._active:
+            raise ValueError("no reference is refreshed without an adapter and sync_ref_model")
+        self.refreshed = int(state["refreshed"])
+
+
+class ModelReference(TrainerStage):
+    """Keeps the weights that TRL refreshes; ``refreshed`` is the optimizer step of the last time.
+
+    A reference that has not moved is what the model was loaded from, and takes no room. One that FSDP or ZeRO-3 has
+    sharded is kept rank by rank.
+    """
+
+    name = "reference_model"
+
+    def __init__(self) -> None:
+        self.refreshed = 0
+        self._active = False
+        self._away = False
+
+    def after_loading(self, host: Host) -> None:
+        """Look for a second model, and at how it is held."""
+        super().after_loading(host)
+        if host.ref_model is None or not host.args.sync_ref_model:
+            return
+        self._active = True
+        self.rank_local = host.is_fsdp_enabled or zero_stage(host) == 3
+        self._away = any(on_disk(weight) for weight in host.ref_model.parameters())
+        if self._away and host.accelerator.is_main_process:
+            logger.warning(
+                "sync_ref_model: DeepSpeed ZeRO-3 keeps the reference model on a disk (offload_param: nvme), so "
+                "checkpoints cannot hold it. A resumed run starts with the reference as it was loaded, until the next "
+                "refresh; offload_param_device cpu and none keep it."
+            )
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Note a refresh: TRL's callback makes it after the same step."""
+        step = int(self.host.state.global_step)
+        if self._active and step % self.host.args.ref_model_sync_steps == 0:
+            self.refreshed = step
+
+    def _weights(self) -> dict[str, Tensor]:
+        """The weights of the reference by name, this rank's part where they are sharded."""
+        return {name: piece(weight) for name, weight in self._named()}
+
+    def _named(self) -> Iterator[tuple[str, Parameter]]:
+        assert self.host.ref_model is not None
+        return self.host.ref_model.named_parameters()
+
+    @property
+    def _kept(self) -> bool:
+        return self._active and self.refreshed > 0 and not self._away and not self.host.args.save_only_model
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights, where they have moved."""
+        return self._weights() if self._kept else {}
+
+    @torch.no_grad()
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these weights."""
+        weights = self._weights()
+        if weights.keys() != tensors.keys():
+            raise ValueError("it is that of another model")
+        for name, weight in weights.items():
+            told, expected = ((tuple(one.shape), one.dtype) for one in (tensors[name], weight))
+            if told != expected:
+                raise ValueError(f"{name} is {told[0]} of {told[1]}, expected {expected[0]} of {expected[1]}")
+            weight.copy_(tensors[name])
+        for _, parameter in self._named():
+            release(parameter)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step of the last refresh, where there is any; are the weights beside it?"""
+        return {"refreshed": self.refreshed, "kept": self._kept} if self._active else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; one line where the checkpoint lacks the weights."""
+        if not self._active:
+            raise ValueError("no second model is refreshed without sync_ref_model, or with an adapter")
+        moved, self.refreshed = self.refreshed, int(state["refreshed"])
+        if (moved or self.refreshed) and not state["kept"] and self.host.accelerator.is_main_process:
+            logger.warning(
+                "sync_ref_model: the checkpoint does not hold the reference of step %d, so the run goes on with the "
+                "one that is loaded. The KL term differs until the reference is refreshed.",
+                self.refreshed,
+            )
+
+
+def load_adapter(host: Host, folder: Path) -> None:
+    """Load a warm-started adapter into that of a new trainer; its float32 weights stay in float32.
+
+    TRL's reference is the base without adapter, which is not the model that the run begins with: with a KL term it
+    gets a frozen copy of the warm-started adapter.
+    """
+    model = unwrapped_model(host)
+    adapter = [weight for weight in model.parameters() if weight.requires_grad]
+    with whole(adapter, change=True):
+        _load_weights(model, folder)
+    if host.beta == 0.0 and NAME not in model.peft_config:
+        return
+    if NAME not in model.peft_config:
+        add_copy(model)
+    copy_weights(model)
+
+
+def _load_weights(model: Any, folder: Path) -> None:
+    try:
+        set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"))
+    except RuntimeError as error:
+        if "size mismatch" not in str(error):
+            raise
+        then, now = PeftConfig.from_pretrained(str(folder)).to_dict(), model.peft_config["default"].to_dict()
+        other = ", ".join(
+            f"{key} {then[key]} then, {now[key]} now" for key in ("r", "target_modules") if then[key] != now[key]
+        )
+        text = f"warm_start: this run began with the adapter in {folder}, whose shapes are not this config's"
+        raise ConfigError([f"{text} ({other or 'another model'}): put the options of LoRA back."]) from error

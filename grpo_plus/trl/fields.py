@@ -1,0 +1,98 @@
+"""Fields of TRL's configs, old field names, and arguments of TRL's trainers."""
+
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from grpo_plus.trl.host import Loop, temporary_attribute
+
+CONFIG_SOURCES = (
+    ("transformers", "training_args.py", "TrainingArguments"),
+    ("trl", "trainer/base_config.py", "_BaseConfig"),
+    ("trl", "trainer/grpo_config.py", "GRPOConfig"),
+)
+"""The classes of TRL's config, base classes first."""
+
+SCRIPT_SOURCES = (
+    ("trl", "trainer/model_config.py", "ModelConfig"),
+    ("trl", "scripts/utils.py", "ScriptArguments"),
+    ("trl", "scripts/utils.py", "DatasetMixtureConfig"),
+)
+"""Further classes of TRL's command lines: the model and the data."""
+
+RENAMED_FIELDS = {
+    "use_transformers_paged": "use_transformers_continuous_batching",
+    "vllm_importance_sampling_cap": "vllm_importance_sampling_clip_max",
+}
+"""Deprecated config fields and their replacements."""
+MIRRORED_FIELDS = {
+    "gradient_checkpointing": "activation_checkpointing",
+    "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
+}
+"""Old fields with defaults of their own that follow the new field once it is set."""
+
+
+def resolve_renamed_fields(
+    values: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Move values of old fields to the new ones before validation; TRL does so after its own.
+
+    Returns problems by field, where old and new differ, and the values to set. ``defaults`` may lack some new fields.
+    """
+    problems, renamed = {}, {}
+    for old, new in RENAMED_FIELDS.items():
+        value = values.get(old)
+        if not value or new not in values:
+            continue
+        if values[new] not in (value, defaults.get(new, value)):
+            problems[old] = f"{old} ({value!r}) is the old name of {new} ({values[new]!r}): remove {old}."
+        else:
+            renamed[new] = value
+    renamed |= {old: values[new] for old, new in MIRRORED_FIELDS.items() if values.get(new) is not None}
+    return problems, renamed
+
+
+def other_samplers(values: Mapping[str, Any]) -> list[str]:
+    """Enabled fields, old names included, that replace the plain sampling path."""
+    names = ("use_vllm", "use_transformers_continuous_batching", "use_transformers_paged")
+    return [name for name in names if values.get(name)]
+
+
+class _Single(int):
+    """The number 1, never less than TRL's minimum number of generations."""
+
+    def __lt__(self, other: int) -> bool:
+        return False
+
+
+def allow_single_generation(config: Any) -> AbstractContextManager[Any]:
+    """Make TRL's config accept ``num_generations=1``.
+
+    TRL refuses it because of its own advantages. `Recipe` decides whether the estimator in use supports it.
+    """
+    return temporary_attribute(config, "num_generations", _Single(1)) if config.num_generations == 1 else nullcontext()
+
+
+def drop_backend_without_launcher(config: Any) -> AbstractContextManager[Any]:
+    """Unset ``ddp_backend`` in a process without a launcher: with no group to join, it would be an error."""
+    return temporary_attribute(config, "ddp_backend", config.ddp_backend if "WORLD_SIZE" in os.environ else None)
+
+
+def bind_trainer_arguments(further: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of TRL's trainer after ``eval_dataset``, by name."""
+    from trl import GRPOTrainer
+
+    first = (None,) * 6  # self, model, reward_funcs, args, train_dataset, eval_dataset
+    return dict(list(inspect.signature(GRPOTrainer.__init__).bind(*first, *further, **keywords).arguments.items())[6:])
+
+
+def supervised_trainer(model: str, settings: Mapping[str, Any], rows: Any, tokenizer: Any, **further: Any) -> Loop:
+    """TRL's supervised trainer on tokenized rows: columns ``input_ids`` and ``completion_mask``."""
+    from trl import SFTConfig, SFTTrainer
+
+    trainer: Loop = SFTTrainer(
+        model, args=SFTConfig(**settings), train_dataset=rows, processing_class=tokenizer, **further
+    )
+    return trainer

@@ -1,0 +1,111 @@
+"""TRL's generation batches: sizes, the buffer of micro-batches, step counts, and token ids of prompts and texts."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from grpo_plus.trl.host import Host, Repeats
+
+STEP_STATE = ("_current_train_step_time", "_entropy_window_stats", "_last_world_entropy", "_step", "entropy_coef")
+"""Attributes of the trainer that a micro-batch changes."""
+
+
+def current_group_size(host: Host) -> int:
+    """Completions per prompt in the current mode."""
+    return host.num_generations if host.model.training else host.num_generations_eval
+
+
+def sampler_sizes(sampler: Repeats) -> tuple[int, int, int, int]:
+    """Prompts per batch, copies per prompt, repeats per batch, and batches per pass of TRL's sampler."""
+    prompts, copies, repeats = sampler.batch_size, sampler.mini_repeat_count, sampler.repeat_count
+    return prompts, copies, repeats, len(sampler) // (prompts * copies * repeats)
+
+
+def micro_step(host: Host) -> int:
+    """Number of micro-batches trained on since the trainer was created."""
+    return int(host._step)
+
+
+def skip_step(host: Host) -> None:
+    """Count a micro-batch without training on it, which keeps generation in phase; switch to training mode as TRL."""
+    host.model_wrapped.train()
+    host._step += 1
+
+
+def buffered_batches(host: Host) -> list[dict[str, Any]] | None:
+    """Micro-batches of the current generation batch; None before the first one."""
+    return host._buffered_inputs
+
+
+def unfinished_batches(host: Host) -> list[dict[str, Any]] | None:
+    """Micro-batches of a generation batch with steps left; None between two generation batches."""
+    block = host.args.steps_per_generation * host.num_iterations
+    return host._buffered_inputs if host._step % block else None
+
+
+def restore_batches(host: Host, step: int, batches: list[dict[str, Any]] | None) -> None:
+    """Set the micro-batch count and the micro-batches of the current generation batch."""
+    host._step, host._buffered_inputs = step, batches
+    host._current_train_step_time = 0.0
+
+
+def reorder_buffer(host: Host, inputs: Any, arrange: Callable[[Any], None]) -> Any:
+    """Reorder TRL's buffer in place with ``arrange``; returns the micro-batch now at the position of ``inputs``."""
+    if not host.model.training:
+        return inputs
+    arrange(host._buffered_inputs)
+    assert host._buffered_inputs is not None
+    return host._buffered_inputs[host._step % host.args.steps_per_generation]
+
+
+def mark_optimizer_step(optimizer: Any, *, skipped: bool, by: str) -> None:
+    """Mark the last optimizer step as skipped or not: the learning rate schedule advances only if it was not.
+
+    Uses accelerate's mark for overflows of the gradient scaler; raises an error naming the settings ``by`` without it.
+    """
+    optimizer._is_overflow = skipped
+    if optimizer.step_was_skipped is not skipped:
+        raise RuntimeError(f"the learning rate's schedule cannot be held with this version of accelerate: remove {by}.")
+
+
+def last_entropy(host: Host) -> float:
+    """The entropy that drives TRL's adaptive entropy bonus."""
+    return float(host._last_world_entropy)
+
+
+def set_last_entropy(host: Host, entropy: float) -> None:
+    """Set the entropy that drives TRL's adaptive entropy bonus."""
+    host._last_world_entropy = entropy
+
+
+def stop_token_ids(host: Host) -> list[int]:
+    """Tokens that end or pad a completion; a completion whose last token is none of these was cut off."""
+    return [*host.eos_token_ids, host._tokenizer.pad_token_id]
+
+
+def padding_token_id(host: Host) -> int:
+    """The token that pads prompts and completions."""
+    token: int = host._tokenizer.pad_token_id
+    return token
+
+
+def decode_tokens(host: Host, ids: Sequence[int]) -> str:
+    """Text of tokens, special ones included."""
+    return str(host._tokenizer.decode(list(ids)))
+
+
+def encode_text(host: Host, text: str) -> list[int]:
+    """Token ids of a text without special tokens."""
+    ids: list[int] = host._tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def encode_prompt(host: Host, prompt: Any) -> list[int]:
+    """Token ids of a row's prompt without tools; empty if it contains more than text."""
+    if isinstance(prompt, str):
+        return [int(token) for token in host._tokenizer(prompt)["input_ids"]]
+    messages = isinstance(prompt, list) and all(isinstance(message.get("content"), str) for message in prompt)
+    if not messages or host._tokenizer.chat_template is None:
+        return []
+    keywords = host.args.chat_template_kwargs or {}
+    ids: Any = host._tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True, **keywords)
+    return [int(token) for token in ids["input_ids"]]
