@@ -93,7 +93,7 @@ def test_a_package_that_is_not_there(tmp_path, clean_environment):
                 (tmp_path / each.name).symlink_to(each)
     found = interpreter(clean_environment, tmp_path, isolated=True)
     assert found.one("package-missing") == {
-        "code": "package-missing", "severity": "problem", "thing": "bitsandbytes", "value": "not installed, wanted >=0.49"
+        "code": "package-missing", "severity": "problem", "thing": "bitsandbytes", "value": "not installed, required: >=0.49"
     }  # fmt: skip
 
 
