@@ -12,7 +12,7 @@ import pytest
 from grpo_verifiers.errors import ColumnError, KeywordError, VerifierError
 from grpo_verifiers.exec import spec, wire
 from grpo_verifiers.exec.form import Form, arguments, form_of
-from grpo_verifiers.exec.outcome import Refused
+from grpo_verifiers.exec.outcome import InvalidRow
 from grpo_verifiers.exec.samples import Samples, completion_text
 from grpo_verifiers.exec.spec import CheckSpec, make_spec, reference_to
 from grpo_verifiers.turns import Turn
@@ -91,7 +91,7 @@ def test_a_batch_has_one_entry_for_each_completion():
     assert Samples.of("l", ["p"], ["abc"], [[5]], {}).reserved("completion_text", 0) == "abc"
     assert Samples.of("l", ["p"], ["abc"], [[5]], {}).reserved("completion_ids", 0) == [5]
     assert [(one.start, one.end) for one in Samples.of("l", None, ["abc"], None, {}).turns(0)] == [(0, 3)]
-    logged = Samples.of("l", None, ["a"], None, {"log_extra": print, "log_metric": None}).unlogged()
+    logged = Samples.of("l", None, ["a"], None, {"log_extra": print, "log_metric": None}).without_logs()
     assert (logged.extras["log_extra"]("x", [1]), logged.extras["log_metric"]) == (None, None)
     assert completion_text([{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]) == "a"
     assert (completion_text([{"role": "user", "content": "b"}]), completion_text("x")) == ("", "x")
@@ -188,7 +188,7 @@ def test_rows_on_the_wire_are_bounded_and_read_as_a_strangers():
     for wrong in ({}, {"s": True}, {"s": -0.1}, {"s": "1"}, {"s": float("nan")}, {"s": wire.LONGEST * 1.01}):
         with pytest.raises(wire.WireError, match="without a duration"):
             wire.duration_of(wrong)
-    assert wire.from_rows([[1.0, "correct", "", []], "odd"], 2) == [Verdict(1.0), Refused("odd")]
+    assert wire.from_rows([[1.0, "correct", "", []], "odd"], 2) == [Verdict(1.0), InvalidRow("odd")]
     for rows in ([], [[1.0, "correct", "", []]], "ab", None, [[1.0], [1.0]], [[1.0, "correct", "", [1]], "x"]):
         with pytest.raises(wire.WireError):
             wire.from_rows(rows, 2)

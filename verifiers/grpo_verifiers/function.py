@@ -364,7 +364,7 @@ class FunctionVerifier(Verifier):
             return [(everything, failed)]
 
         def ask(rows: Sequence[int]) -> dict[int, Outcome]:
-            calls = [call for row in rows for call in self._calls(samples.pick([row]).unlogged())]
+            calls = [call for row in rows for call in self._calls(samples.pick([row]).without_logs())]
             return dict(zip(rows, self._place.start(calls)(), strict=True))
 
         outcomes = ask(random.Random(0).sample(everything, min(HOPELESS, len(everything))))  # noqa: S311 - no secret

@@ -41,7 +41,7 @@ class RegistryEntry:
 
 
 @dataclass
-class _Registered(Generic[T]):
+class _Registration(Generic[T]):
     value: T
     source: str
 
@@ -151,7 +151,7 @@ class Registry(Generic[T]):
         self.kind = kind
         self.group = group
         self._builtins = dict(builtins or {})
-        self._registered: dict[str, _Registered[T]] = {}
+        self._registered: dict[str, _Registration[T]] = {}
         self._resolved: dict[str, T] = {}
         self._adopt = adopt
 
@@ -183,7 +183,7 @@ class Registry(Generic[T]):
                 f"the {self.kind} {name!r} exists already: {owner}, registered again at {source}. Choose another name."
             )
         Registry.replacements += before is not None
-        self._registered[name] = _Registered(value, source)
+        self._registered[name] = _Registration(value, source)
         self._resolved.pop(name, None)
         return value
 
@@ -313,7 +313,7 @@ def part_of_function(fn: Any, kind: type[T]) -> T | None:
     return next((part for part in parts if isinstance(part, kind) and getattr(part, "fn", None) is fn), None)
 
 
-def _same_definition(before: _Registered[Any], value: object, source: str) -> bool:
+def _same_definition(before: _Registration[Any], value: object, source: str) -> bool:
     """True where the same definition registers its name again, perhaps edited."""
     old, new = (getattr(part, "fn", part) for part in (before.value, value))
     same_name = getattr(old, "__qualname__", None) == getattr(new, "__qualname__", None)

@@ -114,7 +114,7 @@ class Verdict:
         object.__setattr__(self, "steps", in_order(steps))
 
 
-def remade(verdict: Any) -> Verdict:
+def checked_copy(verdict: Any) -> Verdict:
     """A validated copy with exact types: a subclass or ``object.__setattr__`` may have changed a frozen verdict.
 
     Raises:

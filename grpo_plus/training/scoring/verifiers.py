@@ -16,7 +16,7 @@ from grpo_plus.training.scoring.step_source import StepsSeen, steps_seen
 from grpo_plus.training.scoring.turn_spans import step_tokens
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import metric_logger
-from grpo_verifiers.base.golds import placed
+from grpo_verifiers.base.golds import report_at
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger
@@ -237,7 +237,7 @@ class Verifiers(TrainerStage):
             report = verifier.check_golds({name: chosen[name] for name in names})
             if report is None:
                 continue
-            lines = [*placed(report, sample).lines()]
+            lines = [*report_at(report, sample).lines()]
             if len(sample) < len(places):
                 lines.insert(0, f"{len(sample)} of {len(places)} rows were looked at.")
             self.golds[verifier.label] = {"ok": report.ok, "lines": lines}

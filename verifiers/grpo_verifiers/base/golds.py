@@ -66,10 +66,10 @@ class GoldReports:
 
     def at(self, places: Sequence[int]) -> "GoldReports":
         """The reports on selected rows, with their numbers in the dataset."""
-        return GoldReports(tuple((label, placed(report, places)) for label, report in self.parts))
+        return GoldReports(tuple((label, report_at(report, places)) for label, report in self.parts))
 
 
-def placed(report: GoldReport, places: Sequence[int]) -> GoldReport:
+def report_at(report: GoldReport, places: Sequence[int]) -> GoldReport:
     """A report on selected rows, with their numbers in the dataset if it supports that."""
     at: Callable[[Sequence[int]], GoldReport] | None = getattr(report, "at", None)
     return report if at is None else at(places)

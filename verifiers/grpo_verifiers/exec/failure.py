@@ -29,10 +29,10 @@ def result(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
         return value
     import asyncio
 
-    return asyncio.run(awaited(value))
+    return asyncio.run(as_coroutine(value))
 
 
-async def awaited(value: Any) -> Any:
+async def as_coroutine(value: Any) -> Any:
     """An awaitable as a coroutine, as event loops require."""
     return await value
 

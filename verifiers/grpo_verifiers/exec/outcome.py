@@ -11,7 +11,7 @@ MARK = "GRPO_VERIFIERS_WORKER"
 
 
 @dataclass(frozen=True)
-class Refused:
+class InvalidRow:
     """The reason why one result of a batch function is no verdict."""
 
     reason: str
@@ -27,7 +27,7 @@ class Outcome:
     """
 
     kind: Literal["value"] | Kind
-    verdicts: Sequence[Verdict | Refused] = ()
+    verdicts: Sequence[Verdict | InvalidRow] = ()
     message: str = ""
     trace: str = ""
     seconds: float = 0.0

@@ -19,7 +19,7 @@ from typing import Any, get_args
 
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.failure import MAX_TRACE, error_fields
-from grpo_verifiers.exec.outcome import Outcome, Refused
+from grpo_verifiers.exec.outcome import InvalidRow, Outcome
 from grpo_verifiers.exec.runner import WORKERS_VARIABLE, Runner
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError, duration_of, from_rows, row_of
@@ -111,7 +111,7 @@ def pack_outcome(outcome: Outcome) -> bytes:
     """An outcome as JSON of bounded size."""
     fields: dict[str, Any] = {"s": outcome.seconds}
     if outcome.kind == "value":
-        fields["v"] = [row.reason if isinstance(row, Refused) else row_of(row) for row in outcome.verdicts]
+        fields["v"] = [row.reason if isinstance(row, InvalidRow) else row_of(row) for row in outcome.verdicts]
     else:
         fields |= {"k": outcome.kind, "w": outcome.message, "t": outcome.trace}
     body = json.dumps(fields, allow_nan=False, separators=(",", ":")).encode("ascii")
