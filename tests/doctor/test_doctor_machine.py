@@ -185,7 +185,7 @@ def test_a_kernel_that_confines_nothing(clean_environment):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
-    [("GRPO_VERIFIERS_WORKERS", "many", "'many', expected a whole number"), ("GRPO_VERIFIERS_MEMORY", "0.02", "")],
+    [("GRPO_VERIFIERS_WORKERS", "many", "'many', expected an integer"), ("GRPO_VERIFIERS_MEMORY", "0.02", "")],
 )
 def test_a_worker_that_cannot_be_started(monkeypatch, variable, value, words):
     from grpo_verifiers.exec.runner import close_shared_runners
