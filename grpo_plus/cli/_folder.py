@@ -14,8 +14,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from grpo_plus.checkpoints import final_model
-from grpo_plus.checkpoints.choice import NEWEST, CheckpointError, given, newest
-from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_whole, read_json, remove, weights_only
+from grpo_plus.checkpoints.choice import NEWEST, CheckpointError, by_path, newest
+from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_intact, read_json, remove, weights_only
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import open_own, read_text
@@ -73,9 +73,9 @@ def resume_point(value: Any, output_dir: Path, base: Path) -> Choice:
         for place in places:
             if checkpoints(place):
                 return newest(value, place)
-            if is_whole(place):
+            if is_intact(place):
                 return Choice(place, ())
-        return given(next(iter(places), path), output_dir)
+        return by_path(next(iter(places), path), output_dir)
     except CheckpointError as error:
         raise UserError(str(error)) from error
 

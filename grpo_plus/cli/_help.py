@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpo_plus
 from grpo_plus.cli._static_fields import StaticField, static_fields
-from grpo_plus.recipe.forms import HEADS
+from grpo_plus.recipe.values import HEADS
 from grpo_plus.trl.fields import CONFIG_SOURCES, SCRIPT_SOURCES
 from grpo_plus.trl.versions import source_file
 

@@ -141,7 +141,7 @@ def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
     """Start CPU ranks like GPU ranks: accelerate would use MPI, or ranks that each train by themselves."""
     import torch
 
-    from grpo_plus.recipe.options import read_yaml
+    from grpo_plus.recipe.values import read_yaml
 
     kind = read_yaml(Path(launch.config_file)).get("distributed_type") if launch.config_file else None
     deepspeed, fsdp = launch.use_deepspeed or kind == "DEEPSPEED", launch.use_fsdp or kind == "FSDP"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli._prompts import FORMATS
 from grpo_plus.doctor.template import thinks_by_default as template_thinks
-from grpo_plus.recipe.notes import config_notes
-from grpo_plus.recipe.options import changed_fields
 from grpo_plus.recipe.recipe import Recipe, recipe_of
+from grpo_plus.recipe.table import config_notes
+from grpo_plus.recipe.values import changed_fields
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:

@@ -139,7 +139,7 @@ def test_a_function_is_referred_to_where_a_fresh_process_finds_it(tmp_path, monk
     monkeypatch.setattr(spec, "MAX_PAYLOAD", len(by_value.payload))
     assert make_spec(lambda completion: len(completion) + 1).payload
     monkeypatch.setattr(spec, "MAX_PAYLOAD", 10)
-    with pytest.raises(VerifierError, match=r"drags 0 MiB along \(at most 0\)"):
+    with pytest.raises(VerifierError, match=r"carries 0 MiB \(at most 0\)"):
         make_spec(lambda completion: 1)
     monkeypatch.undo()
     lock = threading.Lock()
@@ -181,7 +181,7 @@ def test_rows_on_the_wire_are_bounded_and_read_as_a_strangers():
     framed = wire.pack_reply({"id": 1, "s": 0.0})
     assert (list(buffer.feed(framed[:3])), list(buffer.feed(framed[3:9])), list(buffer.feed(framed[9:] + framed))) == ([], [], [{"id": 1, "s": 0.0}] * 2)  # fmt: skip
     assert list(wire.ReplyBuffer().feed(most.to_bytes(4, "big"))) == []
-    for data, said in (((most + 1).to_bytes(4, "big"), "announced a reply of"), (b"\0\0\0\1{", "no JSON"), (b"\0\0\0\2[]", "no reply")):  # fmt: skip
+    for data, said in (((most + 1).to_bytes(4, "big"), "announced a reply of"), (b"\0\0\0\1{", "not JSON"), (b"\0\0\0\2[]", "not a reply")):  # fmt: skip
         with pytest.raises(wire.WireError, match=said):
             list(wire.ReplyBuffer().feed(data))
     assert [wire.duration_of({"s": each}) for each in (0, 1.5, wire.LONGEST)] == [0.0, 1.5, wire.LONGEST]

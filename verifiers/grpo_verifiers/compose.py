@@ -19,7 +19,7 @@ from grpo_verifiers.verdict import LARGEST, Status, Verdict, blamed
 from grpo_verifiers.verifying import get_verifier
 
 Part = Verifier | str | Callable[..., Any]
-Named = tuple[str, Verdict]
+LabelledVerdict = tuple[str, Verdict]
 Score = Annotated[float, Range(-LARGEST, LARGEST, text="a finite number")]
 
 
@@ -108,7 +108,7 @@ class Composite(Verifier):
         kind: str,
         parts: Iterable[Part],
         label: str | None,
-        merge: Callable[[list[Named]], Verdict],
+        merge: Callable[[list[LabelledVerdict]], Verdict],
         **settings: Any,
     ) -> None:
         """Take the parts, or find them by name; ``settings`` are for `describe`."""
@@ -180,7 +180,7 @@ class _LazilyGated(Composite):
         return Pending(finish)
 
 
-def _merge_extreme(row: list[Named], *, sign: int) -> Verdict:
+def _merge_extreme(row: list[LabelledVerdict], *, sign: int) -> Verdict:
     """The highest score with a ``sign`` of 1, the lowest with -1."""
     scored = [(named, named[1].score) for named in row if named[1].score is not None]
     if scored:
@@ -191,7 +191,7 @@ def _merge_extreme(row: list[Named], *, sign: int) -> Verdict:
     return _as(_first_failure(row) or row[0], None)
 
 
-def _merge_sum(row: list[Named], *, weights: Sequence[float]) -> Verdict:
+def _merge_sum(row: list[LabelledVerdict], *, weights: Sequence[float]) -> Verdict:
     failed = _first_failure(row)
     if failed:  # a sum without one of its terms compares with no other
         return _as(failed, None)
@@ -204,10 +204,10 @@ def _merge_sum(row: list[Named], *, weights: Sequence[float]) -> Verdict:
         most = math.fsum(weight for weight, _ in scored if weight > 0)
         return Verdict(total, _sum_status(row, total, most), detail, _steps(row))
     except (OverflowError, ValueError) as error:  # a term or the sum is too large for a score
-        return blamed(f"the weighted sum is no score: {error} ({detail})")
+        return blamed(f"the weighted sum is not a valid score: {error} ({detail})")
 
 
-def _sum_status(row: Sequence[Named], total: float, most: float) -> Status:
+def _sum_status(row: Sequence[LabelledVerdict], total: float, most: float) -> Status:
     statuses = [verdict.status for _, verdict in row if verdict.score is not None]
     for status in (Status.ERROR, Status.TIMEOUT):
         if status in statuses:
@@ -217,7 +217,7 @@ def _sum_status(row: Sequence[Named], total: float, most: float) -> Status:
     return Status.CORRECT if total >= most > 0 else Status.WRONG if total <= 0 else Status.PARTIAL
 
 
-def _merge_gated(row: list[Named], *, threshold: float) -> Verdict:
+def _merge_gated(row: list[LabelledVerdict], *, threshold: float) -> Verdict:
     gate, then = row
     if _passes(gate[1], threshold):
         return _as(then, then[1].score, steps=then[1].steps)
@@ -253,20 +253,20 @@ def _start_rows(  # noqa: PLR0917 - the arguments of start, and which rows
     )
 
 
-def _first_failure(row: Sequence[Named]) -> Named | None:
+def _first_failure(row: Sequence[LabelledVerdict]) -> LabelledVerdict | None:
     return next(
         (named for named in row if named[1].score is None and named[1].status is not Status.NOT_APPLICABLE), None
     )
 
 
-def _steps(row: Sequence[Named]) -> tuple[Any, ...]:
+def _steps(row: Sequence[LabelledVerdict]) -> tuple[Any, ...]:
     return next((verdict.steps for _, verdict in row if verdict.steps), ())
 
 
-def _detail(named: Named) -> str:
+def _detail(named: LabelledVerdict) -> str:
     label, verdict = named
     return f"{label}: {verdict.detail}" if verdict.detail else label
 
 
-def _as(named: Named, score: float | None, steps: tuple[Any, ...] = ()) -> Verdict:
+def _as(named: LabelledVerdict, score: float | None, steps: tuple[Any, ...] = ()) -> Verdict:
     return Verdict(score, named[1].status, _detail(named), steps)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
-Way = Literal["built-in", "registered", "entry point", "reference"]
+SourceKind = Literal["built-in", "registered", "entry point", "reference"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _import_lock = threading.RLock()
@@ -36,7 +36,7 @@ class RegistryEntry:
     """A name of a registry and its source."""
 
     name: str
-    way: Way
+    way: SourceKind
     source: str
 
 
@@ -69,7 +69,7 @@ def load_plugin(reference: str, base: Path | None = None) -> ModuleType:
             return _load_file(reference, base)
         if not reference or not all(part.isidentifier() for part in reference.split(".")):
             raise PluginError(
-                f"{reference!r} is no plug-in: expected a dotted module name (package.module) or a path to a "
+                f"{reference!r} is not a plug-in: expected a dotted module name (package.module) or a path to a "
                 "Python file (./file.py)."
             )
         note_plugin(reference)
@@ -117,7 +117,7 @@ def import_reference(reference: str, base: Path | None = None) -> Any:
     """The object that ``package.module:attr`` or ``./file.py:attr`` names; ``attr`` may be dotted."""
     where, _, attr = reference.rpartition(":")
     if not where or not attr:
-        raise PluginError(f"{reference!r} is no reference: expected package.module:attr or ./file.py:attr.")
+        raise PluginError(f"{reference!r} is not a reference: expected package.module:attr or ./file.py:attr.")
     value: Any = load_plugin(where, base)
     for part in attr.split("."):
         try:
@@ -166,7 +166,7 @@ class Registry(Generic[T]):
         """
         if not isinstance(name, str) or not _NAME.match(name):
             raise ValueError(
-                f"{name!r} is no name for {_a(self.kind)}: use letters, digits, '_', '-' and '.', starting with a "
+                f"{name!r} is not a name for {_a(self.kind)}: use letters, digits, '_', '-' and '.', starting with a "
                 "letter (a ':' would make it a reference)."
             )
         source = source or source_of(value)
@@ -235,7 +235,7 @@ class Registry(Generic[T]):
         """Every name there is, sorted."""
         return sorted({*self._builtins, *self._registered, *self._entry_points()})
 
-    def way(self, name: str) -> Way:
+    def way(self, name: str) -> SourceKind:
         """The kind of source of a name."""
         if name in self._registered:
             return "registered"

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.recipe.recipe import Recipe, VerifierPart
-from grpo_plus.recipe.weights import idle_problems, weight_problems
+from grpo_plus.recipe.entries import VerifierPart
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.rewards import idle_problems, weight_problems
 from grpo_plus.sampling.token_spans import decoder, token_ends
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier, RewardColumn

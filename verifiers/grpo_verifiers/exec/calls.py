@@ -160,5 +160,5 @@ class Workers:
         self._cached[key] = verdict
 
 
-Place = ThisThread | EventLoop | Workers
+Executor = ThisThread | EventLoop | Workers
 """``start`` starts every call; the function that it returns waits for their outcomes, in order."""

@@ -89,7 +89,7 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
     if clash:
         raise KeywordError(
             f"verifier {name!r}: the option {clash[0]!r} of {_name(fn)} has a name that get_verifier uses itself "
-            f"({', '.join(sorted(SETTINGS))}). Call it otherwise."
+            f"({', '.join(sorted(SETTINGS))}). Rename it."
         )
     target = fn if inspect.isroutine(fn) else getattr(fn, "func", fn)
     is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004

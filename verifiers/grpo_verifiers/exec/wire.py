@@ -95,9 +95,9 @@ class ReplyBuffer:
             try:
                 reply = json.loads(body)
             except (ValueError, RecursionError) as error:
-                raise WireError(f"sent {body[:80]!r}, which is no JSON") from error
+                raise WireError(f"sent {body[:80]!r}, which is not JSON") from error
             if not isinstance(reply, dict):
-                raise WireError(f"sent {body[:80]!r}, which is no reply")
+                raise WireError(f"sent {body[:80]!r}, which is not a reply")
             yield reply
 
 
@@ -157,7 +157,7 @@ def _row(value: Any) -> list[Any]:
         try:
             verdict = checked_copy(value)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"returned a verdict that is none: {error}") from error
+            raise type(error)(f"returned an invalid verdict: {error}") from error
     elif value is None or isinstance(value, bool | int | float) or is_scalar(value):
         try:
             verdict = Verdict(None if value is None else score_of("the score", value))
@@ -203,4 +203,4 @@ def _verdict(row: Sequence[Any]) -> Verdict:
         score, status, detail, steps = row
         return Verdict(score, status, detail, tuple(Step(*step) for step in steps))
     except (TypeError, ValueError) as error:
-        raise WireError(f"sent {str(row)[:120]}, which is no verdict") from error
+        raise WireError(f"sent {str(row)[:120]}, which is not a verdict") from error

@@ -24,7 +24,7 @@ from grpo_verifiers.exec.runner import WORKERS_VARIABLE, Runner
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError, duration_of, from_rows, row_of
 from grpo_verifiers.redaction import redact_text
-from grpo_verifiers.verdict import MAX_DETAIL, Kind
+from grpo_verifiers.verdict import MAX_DETAIL, FailureKind
 
 JUDGES = ("mpmath", "jsonschema")
 """Packages with an influence on verdicts."""
@@ -136,7 +136,7 @@ def unpack_outcome(reply: Mapping[str, Any], rows: int | None) -> Outcome:
     seconds, kind = duration_of(reply), reply.get("k")
     if kind is None:
         return Outcome("value", from_rows(reply.get("v"), rows or 1), seconds=seconds)
-    valid: Kind | None = next((each for each in get_args(Kind) if each == kind), None)
+    valid: FailureKind | None = next((each for each in get_args(FailureKind) if each == kind), None)
     if valid is None:
         raise WireError(f"sent an outcome of the kind {str(kind)[:40]!r}")
     # Secrets of the trainer are hidden here: no other machine knows them.

@@ -127,7 +127,7 @@ class Reader:
     def _one(self, text: str) -> int:
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         if not ids or self._tokenizer.decode(ids[-1:]).strip() != text:
-            raise VerifierFailedError(f"prm: {text!r} is no token of {self._name!r}: set good and bad.")
+            raise VerifierFailedError(f"prm: {text!r} is not a token of {self._name!r}: set good and bad.")
         return int(ids[-1])
 
     def clean(self, text: str) -> str:

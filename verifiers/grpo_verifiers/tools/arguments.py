@@ -151,9 +151,9 @@ def _size_problem(arguments: Mapping[Any, Any]) -> str | None:
                 return f"the arguments hold an integer of {value.bit_length()} bits, the maximum is {MAX_BITS}."
         elif isinstance(value, float):
             if not math.isfinite(value):
-                return f"the arguments hold {value}, which is no number of JSON."
+                return f"the arguments hold {value}, which is not a JSON number."
         elif value is not None:
-            return f"the arguments hold {_text(value)} ({type(value).__name__}), which is no value of JSON."
+            return f"the arguments hold {_text(value)} ({type(value).__name__}), which is not a JSON value."
         if left < 0:
             return f"the arguments are too large: more than {MAX_SIZE:,} characters and items."
     return None

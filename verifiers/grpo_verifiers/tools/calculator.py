@@ -238,7 +238,7 @@ def _root(value: Fraction, degree: int = 2) -> Fraction:
     if degree == 1 or value in {0, 1}:
         return value
     if value < 0:
-        raise ValueError("a root of a negative number is no real number.")
+        raise ValueError("a root of a negative number is not a real number.")
     # Beyond the bits of a number, its integer root is 1.
     top, bottom = (_integer_root(each, degree) if degree <= MAX_BITS else 1 for each in value.as_integer_ratio())
     root = Fraction(top, bottom)
