@@ -252,7 +252,7 @@ def test_a_resumed_run_keeps_the_warm_start_that_it_began_with_where_it_was_move
     (folder / "adapter_model.safetensors").unlink()
     code, _, err = cli("train", config(**{**on, "max_steps": 5, "warm_start": {"steps": 5}}))
     assert code == 2
-    assert "is not whole (adapter_model.safetensors is missing). Make it anew" in err
+    assert "is not complete (adapter_model.safetensors is missing). Repeat it" in err
 
 
 @pytest.mark.slow
