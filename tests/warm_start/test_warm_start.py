@@ -180,7 +180,7 @@ def test_full_trains_all_weights_where_the_run_trains_an_adapter_on_rows_that_ar
     base = trainer.accelerator.unwrap_model(trainer.model).get_base_model().model.embed_tokens.weight
     assert torch.equal(base.cpu(), kept["model.embed_tokens.weight"])
     assert "ref" not in trainer.model.peft_config
-    assert "3 rows are left out: their prompts are held out for measure or evaluation" in said
+    assert "3 rows are left out: their prompts are measured or evaluated" in said
     assert json.loads((folder / "warm_start.json").read_text())["facts"]["rows"] == 13
 
 
