@@ -109,7 +109,7 @@ def test_grpo_begins_with_the_warm_started_weights_and_a_second_run_reuses_them(
     trainer, said = build()
     (folder,) = kept_in(tmp_path / "out" / "_warm_start")
     assert "warm start: supervised training, 2 steps of 16 of 16 solutions" in said
-    assert f"kept in {folder}." in said
+    assert f"stored in {folder}." in said
     kept = load_file(folder / "model.safetensors")
     held = dict(trainer.model.named_parameters())
     assert all(torch.equal(held[name].cpu(), weight) for name, weight in kept.items())
