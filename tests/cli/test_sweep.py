@@ -75,7 +75,7 @@ def test_what_cannot_vary_is_said():
         (["--advantage=sign"], "expected an option and its values"),
         (["advantage="], "has no values"),
         (["advantage={a"], "no valid YAML"),
-        (["critic={lam: 1, lam: 2}"], "given twice"),
+        (["critic={lam: 1, lam: 2}"], "appears twice"),
         (["advantage=a,b", "advantage=c"], "advantage more than once"),
         (["advantage=sign,rloo,sign"], "'advantage=sign' more than once"),
         (["critic={lam: 1}", "critic.lam=1,2"], "vary one of the two"),
