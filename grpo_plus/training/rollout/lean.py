@@ -49,7 +49,8 @@ class LeanRollouts(TrainerStage):
         super().after_loading(host)
         elsewhere = other_samplers(vars(host.args)) or host.rollout_func is not None
         self._in_step = is_fsdp2(host) and not elsewhere
-        if host.tools and host.accelerator.num_processes > 1 and self._samples_together(elsewhere=bool(elsewhere)):
+        ranks_in_step = uses_server(host.args) or self._in_step or (zero_stage(host) == 3 and not elsewhere)
+        if host.tools and host.accelerator.num_processes > 1 and ranks_in_step:
             text = (
                 "tools on several ranks do not work under FSDP2, ZeRO-3 or with a vLLM server: each rank samples as "
                 "many turns as its own completions need, and would wait for the other ranks for ever. Use DDP or "
@@ -67,10 +68,6 @@ class LeanRollouts(TrainerStage):
                 "rollout is 'auto', but the parameters are sharded (FSDP1, or ZeRO-3 without "
                 "ds3_gather_for_generation): TRL samples the completions, all rows at once."
             )
-
-    def _samples_together(self, *, elsewhere: bool) -> bool:
-        """All ranks take part in each turn: they gather weights, or share a server."""
-        return uses_server(self.host.args) or self._in_step or (zero_stage(self.host) == 3 and not elsewhere)
 
     def state_dict(self) -> dict[str, Any]:
         """The rows sampled at once, if it fell when memory ran out."""

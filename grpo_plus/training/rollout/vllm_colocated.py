@@ -29,8 +29,8 @@ def merge_reasons(request: Request, *, sleeps: bool) -> list[str]:
         reasons.append("use_vllm: the adapter is sharded (FSDP or ZeRO-3): use plain data parallelism or ZeRO-2.")
     if sleeps:
         reasons.append(
-            "vllm_enable_sleep_mode is true: vLLM drops its weights between batches and gets them back by a transfer of "
-            "all weights, which an adapter is not. Set it to false."
+            "vllm_enable_sleep_mode is true: vLLM drops its weights between batches, and only a transfer of all of "
+            "them restores them. Set it to false."
         )
     return reasons
 
@@ -72,13 +72,18 @@ class ColocatedRollout(TrainerStage):
         self._active = _colocated(setup.args)
         if not self._active:
             return
-        self._dtype = _dtype(setup.model, setup.args)
+        args, init = setup.args, setup.args.model_init_kwargs or {}
+        if args.bf16 or args.fp16:  # the dtype of training; vLLM's default would round a 32-bit checkpoint to 16 bits
+            dtype: Any = "bfloat16" if args.bf16 else "float16"
+        elif isinstance(setup.model, str):
+            dtype = init.get("dtype", init.get("torch_dtype"))
+        else:
+            dtype = setup.model.dtype
+        self._dtype = str(dtype or "float32").removeprefix("torch.")
         request = request_for(setup)
         reasons = merge_reasons(request, sleeps=setup.args.vllm_enable_sleep_mode) if request.adapters else []
         if request.adapters and request.bits is None and not isinstance(setup.model, str):
-            reasons.append(
-                "The model was passed as an object, whose weights may differ from those that vLLM loads by name."
-            )
+            reasons.append("The model was passed as an object; its weights may differ from those that vLLM loads.")
         if reasons:
             logger.warning("vLLM gets the adapter merged into all weights, by TRL: %s", " ".join(reasons))
         elif request.adapters:
@@ -105,12 +110,3 @@ class ColocatedRollout(TrainerStage):
 
 def _colocated(args: Any) -> bool:
     return bool(args.use_vllm) and args.vllm_mode == "colocate"
-
-
-def _dtype(model: Any, args: Any) -> str:
-    """The dtype of the forward passes of training; vLLM's default would round a 32-bit checkpoint to 16 bits."""
-    if args.bf16 or args.fp16:
-        return "bfloat16" if args.bf16 else "float16"
-    init = args.model_init_kwargs or {}
-    dtype = init.get("dtype", init.get("torch_dtype")) if isinstance(model, str) else model.dtype
-    return str(dtype or "float32").removeprefix("torch.")

@@ -158,7 +158,12 @@ class LogpDrift(TrainerStage):
             return
         if scored is None:
             self._check_vocabulary(output["completion_ids"])
-            output = _head(output, ROWS)
+            output = {
+                name: values[:ROWS]
+                if isinstance(values, list) or (isinstance(values, Tensor) and values.dim())
+                else values
+                for name, values in output.items()
+            }
             sampled = output["sampling_per_token_logps"]
             self.host.model.eval()  # without dropout
             try:
@@ -195,8 +200,8 @@ class LogpDrift(TrainerStage):
         if supports is None or not any(map(len, supports)):
             self._warn(
                 "unknown",
-                f"{shown(self.host.args)}: vLLM's allowed tokens are unknown, so its log-probabilities are not compared "
-                "with the model's: a drift between the two would go unnoticed.",
+                f"{shown(self.host.args)}: the allowed tokens are unknown, so vLLM's log-probabilities are not "
+                "compared with the model's: a drift between the two would go unnoticed.",
             )
             return torch.zeros_like(like[:, :1])
         return torch.tensor([bool(len(row)) for row in supports], device=like.device).to(like.dtype)[:, None]
@@ -238,13 +243,3 @@ class LogpDrift(TrainerStage):
         if problem not in self._warned and self.host.accelerator.is_main_process:
             logger.warning("%s", text)
         self._warned.add(problem)
-
-
-def _head(output: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """The first rows of a batch."""
-
-    def first(values: Any) -> Any:
-        batched = isinstance(values, list) or (isinstance(values, Tensor) and values.dim() > 0)
-        return values[:rows] if batched else values
-
-    return {name: first(values) for name, values in output.items()}
