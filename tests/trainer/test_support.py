@@ -310,7 +310,7 @@ def test_a_config_that_draws_from_another_distribution_has_a_note(settings, word
 
 
 def test_explain_says_what_is_scored_over(cli, tmp_path):
-    for rollout, words in (("auto", "the tokens that could be drawn"), ("stock", "the whole vocabulary")):
+    for rollout, words in (("auto", "the allowed tokens"), ("stock", "the full vocabulary")):
         path = tmp_path / f"{rollout}.yaml"
         path.write_text(f"output_dir: out\nmodel_name_or_path: m\nadvantage: zscore\nrollout: {rollout}\ntop_p: 0.9\n")
         code, out, _ = cli("explain", "--config", path)

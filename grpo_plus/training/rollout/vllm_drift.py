@@ -158,12 +158,8 @@ class LogpDrift(TrainerStage):
             return
         if scored is None:
             self._check_vocabulary(output["completion_ids"])
-            output = {
-                name: values[:ROWS]
-                if isinstance(values, list) or (isinstance(values, Tensor) and values.dim())
-                else values
-                for name, values in output.items()
-            }
+            rows = {k: v[:ROWS] for k, v in output.items() if isinstance(v, list) or (torch.is_tensor(v) and v.dim())}
+            output = {**output, **rows}
             sampled = output["sampling_per_token_logps"]
             self.host.model.eval()  # without dropout
             try:

@@ -166,13 +166,16 @@ class RewardModelStage(TrainerStage):
 
     def learn(self, completions: Completions, rewards_NK: Tensor) -> None:
         """Store the pairs, or the labels of steps, of a training batch; log the accuracy on new pairs."""
-        if self._options.head == "process":
+        learns = self.host.model.training and self._learns
+        if learns:
+            self._samples += sum(not is_held_out(prompt, self._options.held_out) for prompt in completions.prompts)
+        if self._options.head == "outcome":
+            self._compare(completions, rewards_NK, learns=learns)
+        elif learns:
             self._label(completions)
-        else:
-            self._compare(completions, rewards_NK)
         self._batch, self._scores, self._steps = None, None, []
 
-    def _compare(self, completions: Completions, rewards_NK: Tensor) -> None:
+    def _compare(self, completions: Completions, rewards_NK: Tensor, *, learns: bool) -> None:
         host, rows = self.host, len(completions)
         first = host.accelerator.process_index * rows
         local = slice(first, first + rows)
@@ -183,9 +186,8 @@ class RewardModelStage(TrainerStage):
         right, count = self._sum([float(ranked_right(*scores_B[pairs_Q2].T).sum()), len(pairs_Q2)])
         if count:
             log_metrics(host, {"reward_model/fresh_accuracy": right / count})
-        if not (host.model.training and self._learns):
+        if not learns:
             return
-        self._count(completions)
         chosen = few_of_each(pairs_Q2, groups_B, self._options.pairs, self.pairs.generator())
         texts = self._rows(completions)
         for better, worse in chosen.tolist():
@@ -194,16 +196,10 @@ class RewardModelStage(TrainerStage):
                 self._store(completions.prompts[better], Comparison(prompt, chosen_ids, rejected_ids))
 
     def _label(self, completions: Completions) -> None:
-        if not (self.host.model.training and self._learns):
-            return
-        self._count(completions)
         for row, steps, prompt in zip(self._rows(completions), self._spans(), completions.prompts, strict=True):
             ends, labels = step_labels(steps, GOOD)
             if ends:
                 self._store(prompt, Labelled(*row, ends, labels))
-
-    def _count(self, completions: Completions) -> None:
-        self._samples += sum(not is_held_out(prompt, self._options.held_out) for prompt in completions.prompts)
 
     def _store(self, prompt: Any, example: Example) -> None:
         self.pairs.add([example], held_out=is_held_out(prompt, self._options.held_out))

@@ -135,8 +135,10 @@ def _load(host: Host, folder: Path, head_kind: str, trunk: AdapterTrunk | ModelT
             name.removeprefix(_PREFIX): one for name, one in load_file(folder / "adapter_model.safetensors").items()
         }
         heads = {name: saved.pop(name) for name in list(saved) if "lora_" not in name}
-        parts = {name: name.rpartition(".") for name in saved}  # PEFT adds the adapter's name before the last part
-        renamed = {f"{_PREFIX}{parts[name][0]}.{ADAPTER}.{parts[name][2]}": one.float() for name, one in saved.items()}
+        renamed = {}
+        for name, one in saved.items():
+            stem, _, end = name.rpartition(".")  # in a model with several adapters, their name is before the last part
+            renamed[f"{_PREFIX}{stem}.{ADAPTER}.{end}"] = one.float()
         try:
             trunk.load_tensors(renamed)
         except ValueError as error:
