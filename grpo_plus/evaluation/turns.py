@@ -65,7 +65,7 @@ class TurnSampler:
         self._pairs, self._seed = pairs, seed
         calling.open(rows)
         drawn = sample_tool_rollouts(self._drawer, rows)
-        calling.ask_rewards()
+        calling.request_rewards()
         samples = [self._sample(place, *pair, rows[place], drawn) for place, pair in enumerate(pairs)]
         return Completed(
             drawn.prompts, drawn.completions, drawn.ids, None if self._turns is None else self._turns.turns, samples

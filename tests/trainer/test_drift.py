@@ -13,10 +13,10 @@ from grpo_plus.training.rollout import vllm_drift as module
 from grpo_plus.training.rollout.vllm_drift import (
     FLOOR,
     FOREIGN,
-    GROWN,
+    GROWTH,
     LARGE,
     LARGE_FROM_OBJECT,
-    MOST,
+    MAX_GAP,
     Gap,
     classify_drift,
     likely_cause,
@@ -42,7 +42,7 @@ def test_the_mean_is_over_what_is_compared_and_the_worst_is_named_over_all_ranks
 @pytest.mark.parametrize("scored", [-math.inf, math.nan])
 def test_an_impossible_token_counts_but_does_not_drown_the_others(scored):
     found = of([-1.0, -1.0], [scored, -1.0], [1, 1])
-    assert (found.worst, found.mean, found.token) == (MOST, MOST / 2, 100)
+    assert (found.worst, found.mean, found.token) == (MAX_GAP, MAX_GAP / 2, 100)
 
 
 def test_the_first_batch_is_judged_by_its_size_and_a_base_that_vllm_loaded_by_itself_more_closely():
@@ -63,8 +63,8 @@ def test_a_later_batch_is_judged_by_its_growth_and_never_ends_the_run():
     exact, rounded = [1e-6], [0.03]
     assert classify_drift(exact, FLOOR * 0.99) is None
     assert classify_drift(exact, FLOOR * 1.01) == "grown"
-    assert classify_drift(rounded, 0.03 * GROWN * 0.99) is None
-    assert (classify_drift(rounded, 0.03 * GROWN * 1.01), classify_drift(exact, FOREIGN * 5)) == ("grown", "grown")
+    assert classify_drift(rounded, 0.03 * GROWTH * 0.99) is None
+    assert (classify_drift(rounded, 0.03 * GROWTH * 1.01), classify_drift(exact, FOREIGN * 5)) == ("grown", "grown")
     assert classify_drift([0.3], 0.3) == "large"
 
 

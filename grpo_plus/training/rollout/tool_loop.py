@@ -199,13 +199,13 @@ class ToolLoop(TrainerStage):
     @contextmanager
     def rewarding(self, turns: Sequence[Sequence[Turn]] | None) -> Iterator[None]:
         """Request the rewards of all environments at once; log the calls of the completions' turns."""
-        self.ask_rewards()
+        self.request_rewards()
         if turns is not None:
             self._log(turns)
         yield
         self._report_environment_errors()
 
-    def ask_rewards(self) -> None:
+    def request_rewards(self) -> None:
         """Request the rewards of all environments."""
         for row in self._rows:
             if row.part is not None and row.part.rewards and row.session is not None:

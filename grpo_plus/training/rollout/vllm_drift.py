@@ -34,13 +34,13 @@ LARGE = 0.2
 """Mean difference with a warning in any batch: 4 bits against 16 are below, and so is bfloat16 by far."""
 LARGE_FROM_OBJECT = 0.05
 """The same for the first batch of an adapter on a base that was passed as an object, which vLLM loads by name."""
-GROWN, FLOOR = 4.0, 0.01
+GROWTH, FLOOR = 4.0, 0.01
 """Factor over the usual mean, and least mean, with a warning about growth."""
 FIRST = 5
 """Number of batches whose median is the usual mean."""
 EVERY, ROWS = 10, 4
 """Without TRL's scores: every such batch is compared, and so many completions of each rank."""
-MOST = 100.0
+MAX_GAP = 100.0
 """Largest difference of a token: one impossible token must not dominate the mean."""
 
 MEAN, WORST = "rollout/logp_drift", "rollout/logp_drift_max"
@@ -68,7 +68,7 @@ class Gap:
         compared_BC = compared_BC.bool() & ~sampled_BC.isnan()
         if not bool(compared_BC.any()):
             return cls()
-        gap_BC = (sampled_BC.double() - scored_BC.double()).abs().nan_to_num(nan=MOST).clamp(max=MOST)
+        gap_BC = (sampled_BC.double() - scored_BC.double()).abs().nan_to_num(nan=MAX_GAP).clamp(max=MAX_GAP)
         gap_BC = torch.where(compared_BC, gap_BC, -1.0)
         row, place = divmod(int(gap_BC.argmax()), gap_BC.shape[1])
         chosen = [float(values[row, place]) for values in (gap_BC, sampled_BC, scored_BC)]
@@ -94,7 +94,7 @@ def classify_drift(first: list[float], now: float, *, from_object: bool = False)
     ``first`` are the means of the first batches, without those that had grown; ``now`` is appended. ``from_object``: an
     adapter is trained on a base that was passed as an object, and vLLM loads its base by name.
     """
-    if first and now > max(FLOOR, GROWN * statistics.median_low(first)):
+    if first and now > max(FLOOR, GROWTH * statistics.median_low(first)):
         return "grown"
     begins = not first
     first += [now] * (len(first) < FIRST)

@@ -27,7 +27,7 @@ from grpo_plus.recipe.reward_model import label_problems, name_problems, step_gi
 from grpo_plus.recipe.reward_model_options import GOOD, NAME, RewardModelOptions
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage, group_ids
 from grpo_plus.training.scoring.live_verifier import RewardColumn
-from grpo_plus.training.scoring.reward_model_files import Row, Scorer, make, save, sides_of
+from grpo_plus.training.scoring.reward_model_files import SampledRow, Scorer, make, save, sides_of
 from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import log_metrics, log_training_metrics
@@ -148,7 +148,7 @@ class RewardModelStage(TrainerStage):
             self._steps = self._verification.steps([giver], self._batch, self.host.processing_class)
         return self._steps
 
-    def _rows(self, completions: Completions) -> list[Row]:
+    def _rows(self, completions: Completions) -> list[SampledRow]:
         """Sampled ids of prompts and completions."""
         prompts = completions.prompt_ids
         if prompts is None:  # a rollout function has sampled them

@@ -39,7 +39,7 @@ _CLASSES: Mapping[str, Any] = {
     "outcome": AutoModelForSequenceClassification,
     "process": AutoModelForTokenClassification,
 }
-Row = tuple[Ids, Ids]
+SampledRow = tuple[Ids, Ids]
 """A prompt and a completion."""
 _PREFIX = "base_model.model."
 _INIT = ("trust_remote_code", "revision", "attn_implementation")
@@ -238,13 +238,13 @@ class Scorer:
         self._device = device
 
     @torch.no_grad()
-    def outcomes(self, rows: Sequence[Row]) -> Tensor:
+    def outcomes(self, rows: Sequence[SampledRow]) -> Tensor:
         """A score for each completion, (B,), without a gradient."""
         with self.passes.trunk.active():
             return self._outcomes(rows) if rows else torch.zeros(0, device=self._device)
 
     @torch.no_grad()
-    def steps(self, rows: Sequence[Row], ends: Sequence[Ids]) -> list[Tensor]:
+    def steps(self, rows: Sequence[SampledRow], ends: Sequence[Ids]) -> list[Tensor]:
         """The score of each step, read at its last token, for each completion; without a gradient."""
         if not rows:
             return []
@@ -296,12 +296,12 @@ class Scorer:
     def _parts(self) -> dict[str, Stored]:
         return {"trunk": self.passes.trunk, "head": self.passes.head, "adam": self.optimizer}
 
-    def _outcomes(self, rows: Sequence[Row]) -> Tensor:
+    def _outcomes(self, rows: Sequence[SampledRow]) -> Tensor:
         values_BT = self._values(rows)
         at_B = [last_read(completion, self.pad) for _, completion in rows]
         return values_BT[torch.arange(len(rows), device=self._device), torch.tensor(at_B, device=self._device)]
 
-    def _values(self, rows: Sequence[Row]) -> Tensor:
+    def _values(self, rows: Sequence[SampledRow]) -> Tensor:
         """(B, T + 1): the head's value after 0, 1, ... tokens of the completion.
 
         The passes of a head read the hidden state before a token, so each completion gets one more token at its end.
@@ -316,9 +316,9 @@ class Scorer:
         return self.passes.values(ids_BS.to(self._device), mask_BS.to(self._device), width, batch_size=self._rows)
 
 
-def sides_of(pairs: Sequence[Comparison]) -> tuple[list[Row], Tensor]:
+def sides_of(pairs: Sequence[Comparison]) -> tuple[list[SampledRow], Tensor]:
     """Return the texts of the pairs, each once, and (Q, 2) the indices of the better and the worse one of each pair."""
-    rows: dict[Row, int] = {}
+    rows: dict[SampledRow, int] = {}
     sides = [[rows.setdefault((one.prompt, text), len(rows)) for text in (one.chosen, one.rejected)] for one in pairs]
     return list(rows), torch.tensor(sides, dtype=torch.long).reshape(-1, 2)
 
