@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_plus.memory.snapshot import random_state
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, join
-from grpo_plus.selection.dead_groups.replay import Buffer
+from grpo_plus.selection.dead_groups.replay import GroupBuffer
 from grpo_plus.training.batch.reward_table import step_scores
 from grpo_plus.training.batch.subbatches import SubBatch, SubRow, rows_of
 from grpo_plus.training.hooks import Completion, Completions, ScoredBatch
@@ -172,13 +172,13 @@ class ReplayBuffer:
     """The buffer of a run, and its state in checkpoints: JSON values, and tensors."""
 
     def __init__(self, *, age: int, groups: int) -> None:
-        self.buffer: Buffer[list[StoredRow]] = Buffer(age=age, groups=groups)
+        self.buffer: GroupBuffer[list[StoredRow]] = GroupBuffer(age=age, groups=groups)
         self._said = False
 
     def packed(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """All there is; without the groups where one holds what a checkpoint cannot."""
         tensors: dict[str, Tensor] = {}
-        held = [[held.batch, [plain(row) for row in held.group]] for held in self.buffer.held]
+        held = [[held.batch, [plain(row) for row in held.group]] for held in self.buffer.groups]
         try:
             return {"batch": self.buffer.batch, "held": packed(held, "replay", tensors)}, tensors
         except UnstorableError as error:

@@ -10,9 +10,10 @@ import torch
 from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.catalogue import in_order
 from grpo_plus.diagnosis.facts import facts_of
-from grpo_plus.diagnosis.watch import Watch
-from grpo_plus.recipe.monitor import never_found, steps_of, too_few_checks
-from grpo_plus.recipe.recipe import Recipe, VerifierPart
+from grpo_plus.diagnosis.watch import FindingTracker
+from grpo_plus.recipe.entries import VerifierPart
+from grpo_plus.recipe.monitor import steps_of, too_few_checks, unreachable_findings
+from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.observers.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
@@ -55,7 +56,7 @@ class RunDiagnosis(TrainerStage):
         recorder: Recorder | None,
     ) -> None:
         """The ``recorder`` keeps a line for each finding, and the one that ended the run."""
-        self.watch = Watch()
+        self.watch = FindingTracker()
         self.stopped_by: Finding | None = None
         self.says_at_end = True
         self._recipe, self._verification, self._recorder = recipe, verification, recorder
@@ -74,7 +75,7 @@ class RunDiagnosis(TrainerStage):
         """A monitor of no reward, or whose judge lacks a column; what a listener waits for and is never found."""
         monitor = self._recipe.monitor
         heard = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
-        never = never_found(setup.args, self._recipe, [name for one in heard for name in one.stop_on])
+        never = unreachable_findings(setup.args, self._recipe, [name for one in heard for name in one.stop_on])
         if monitor is None:
             return never
         names = [*self._verification.function_names(setup.reward_funcs), *self._verification.labels]
@@ -127,7 +128,7 @@ class RunDiagnosis(TrainerStage):
         """Find the callbacks that listen, and what ends the run by theirs."""
         self._listeners = [one for one in self.host.callback_handler.callbacks if isinstance(one, OnFinding)]
         theirs = [name for one in self._listeners for name in one.stop_on]
-        if wrong := never_found(self.host.args, self._recipe, theirs):
+        if wrong := unreachable_findings(self.host.args, self._recipe, theirs):
             raise ConfigError(wrong)
         self._stop_on = frozenset([*self._recipe.stop_on, *theirs])
         self.stopped_by = None
@@ -198,7 +199,7 @@ class RunDiagnosis(TrainerStage):
             log_metrics(self.host, {MOVED: (sum(moved) / max(1, len(moved))) ** 0.5})
             self._weights = fresh
         alarmed = self._monitor is not None and self._monitor.found is not None
-        if alarmed and "hacking" not in self.watch.standing:
+        if alarmed and "hacking" not in self.watch.current:
             self._look(int(state.global_step), control)
 
     def on_log(self, _args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
@@ -222,11 +223,11 @@ class RunDiagnosis(TrainerStage):
 
     def lines_at_end(self) -> list[str]:
         """What stands, for people; the gravest first."""
-        since = {name: held.since for name, held in self.watch.standing.items()}
+        since = {name: held.since for name, held in self.watch.current.items()}
         return [redact_text(f"{one.name} (since step {since[one.name]}): {one.text}") for one in self._standing()]
 
     def _standing(self) -> list[Finding]:
-        return in_order(held.finding for held in self.watch.standing.values())
+        return in_order(held.finding for held in self.watch.current.values())
 
     @property
     def severe(self) -> bool:
@@ -284,7 +285,7 @@ class RunDiagnosis(TrainerStage):
 
     def _look(self, step: int, control: Any, *, evaluates: bool = True) -> None:
         """Say what began and what ended; stop where the config says so, on all ranks or on none."""
-        fresh, gone = self.watch.look(step, [self._with_examples(one) for one in self._found()])
+        fresh, gone = self.watch.update(step, [self._with_examples(one) for one in self._found()])
         for one in fresh:
             self._write({"step": step, **one.as_data()})
             if self.watch.is_new(one):
@@ -318,7 +319,7 @@ class RunDiagnosis(TrainerStage):
             self._recorder.keep(FINDINGS, {"kind": "finding", **line})
 
     def _stop(self, name: str, control: Any, *, evaluates: bool) -> None:
-        held = self.watch.standing.get(name)
+        held = self.watch.current.get(name)
         self.stopped_by = held.finding if held is not None else Finding(name, "warning", name, "", "")
         control.should_training_stop = control.should_save = True
         control.should_evaluate = evaluates and evaluation_enabled(self.host)

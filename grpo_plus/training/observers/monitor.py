@@ -44,7 +44,7 @@ class HackingMonitor:
     def __init__(self, options: Monitor) -> None:
         self.options = options
         self.judge = LiveVerifier(options.judge.verifier)
-        self.checks: list[hacking.Check] = []
+        self.checks: list[hacking.RewardCheck] = []
         self.examples: list[dict[str, Any]] = []
         self.found: Finding | None = None
         self._rows: list[int] = []  # of this rank, that the judge looks at
@@ -107,7 +107,7 @@ class HackingMonitor:
             self.examples = sorted(fresh, key=lambda each: each["judge"] - each["reward"])[:EXAMPLES]
         if not pairs:
             return
-        check = hacking.Check.of_prompts(step + 1, pairs.values())
+        check = hacking.RewardCheck.of_prompts(step + 1, pairs.values())
         self.checks.append(check)
         log_metrics(host, {"hacking/reward": check.reward, "hacking/judge": check.judge})
         self._look()
@@ -159,7 +159,7 @@ class HackingMonitor:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from them; an alarm that was given is in the state of findings."""
-        self.checks = [hacking.Check(**check) for check in state["checks"]]
+        self.checks = [hacking.RewardCheck(**check) for check in state["checks"]]
         self.examples, self._last = [dict(each) for each in state["examples"]], int(state["last"])
 
 

@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 
 from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.facts import facts_of
-from grpo_plus.diagnosis.watch import Watch
+from grpo_plus.diagnosis.watch import FindingTracker
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger, redact_text
@@ -64,7 +64,7 @@ class OnFinding(TrainerCallback):
             raise ConfigError(wrong)
         self._call = call
         self.stop_on = tuple(stop_on)
-        self._logged, self._watch = Logged(), Watch()
+        self._logged, self._watch = Logged(), FindingTracker()
         self._facts: dict[str, Any] = {}
         self.told_by_trainer = False  # the trainer's own hook tells
 
@@ -79,9 +79,9 @@ class OnFinding(TrainerCallback):
         """Note the settings, and the logs so far of a resumed run, whose findings are not told again."""
         self._facts = facts_of(vars(args), lora=bool(getattr(model, "peft_config", None)))
         self._logged.go_on(state.log_history)
-        self._watch = Watch()
+        self._watch = FindingTracker()
         if state.log_history:
-            self._watch.look(int(state.global_step), diagnose(Curves(self._logged.series, self._facts)))
+            self._watch.update(int(state.global_step), diagnose(Curves(self._logged.series, self._facts)))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Judge the logs, unless the trainer does."""
@@ -89,7 +89,7 @@ class OnFinding(TrainerCallback):
             return
         step = int(state.global_step)
         self._logged.add(step, logs)
-        fresh, _gone = self._watch.look(step, diagnose(Curves(self._logged.series, self._facts)))
+        fresh, _gone = self._watch.update(step, diagnose(Curves(self._logged.series, self._facts)))
         stops = [one for one in fresh if one.name in self.stop_on]
         if self.stop_on and on_any_rank(args, len(stops)):
             control.should_training_stop = control.should_save = True
