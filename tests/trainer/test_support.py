@@ -286,7 +286,7 @@ def test_settings_of_the_models_own_generation_config_are_named(build, caplog):
     assert [
         record.getMessage().count("suppress_tokens ([7])")
         for record in caplog.records
-        if "drawn" in record.getMessage()
+        if "changes the samples" in record.getMessage()
     ] == [1]
     assert "epsilon_cutoff" not in caplog.text
 
