@@ -275,8 +275,8 @@ def test_data_that_do_not_fit_are_clear_errors(build, given):
         ({}, {"environment": counting}, r"train_dataset has no column 'environment'"),
         ({"train_dataset": strange}, {"environment": counting}, r"the column 'environment' has 'x'.*counting"),
         ({}, {"environment": f"{FILE}:Needy"}, r"no column 'board', which the environment 'Needy' needs"),
-        ({"tools": [own.double]}, {"tools": [DOUBLE]}, r"'double' is the name of a tool that the trainer was given"),
-        ({"environment_factory": own.Counter}, {"environment": COUNTER}, r"was given an environment_factory"),
+        ({"tools": [own.double]}, {"tools": [DOUBLE]}, r"'double' is also the name of a tool passed to the trainer"),
+        ({"environment_factory": own.Counter}, {"environment": COUNTER}, r"got an environment_factory"),
     ):
         with pytest.raises(ConfigError, match=said):
             build(trainer=given(**more), **settings)
