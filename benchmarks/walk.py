@@ -1,4 +1,4 @@
-"""The walk of a config value through the files of grpo_plus: ``python -m tests.packaging.walk`` prints it and its counts.
+"""The walk of a config value through the files of grpo_plus: ``python -m benchmarks.walk`` prints it and its counts.
 
 It is a reader's walk: each function counts once, at its first call in a warm build of a config with many parts;
 constructors of dataclasses and comprehensions do not count. A stay is a maximal stretch of calls in one file, a room is
