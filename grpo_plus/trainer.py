@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from grpo_plus.config import GRPOPlusConfig
-from grpo_plus.recipe.truncation import shown
+from grpo_plus.report.escape import escape_all
 from grpo_plus.trl.fields import bind_trainer_arguments
 from grpo_plus.trl.host import temporary_attribute
 from grpo_plus.trl.logs import escape_printed_table
@@ -184,7 +184,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """As in TRL; the table of completions shows texts as they may be printed."""
-        with escape_printed_table(shown):
+        with escape_printed_table(escape_all):
             super().log(logs, start_time)
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:

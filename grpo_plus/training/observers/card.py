@@ -56,7 +56,7 @@ def section(trainer: Run) -> str:
     rows: list[tuple[str, str]] = [
         ("Advantage estimator", _advantage(trainer)),
         ("Objective", _objective(trainer)),
-        ("LeanRollouts", f"`{trainer.recipe.rollout.how}`"),
+        ("Rollouts", f"`{trainer.recipe.rollout.how}`"),
         *_selection(trainer),
         ("Update engine", f"`{trainer.recipe.engine.layout}`"),
         ("Rewards", ", ".join(f"`{name}`" for name in trainer.reward_func_names)),
