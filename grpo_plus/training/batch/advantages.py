@@ -52,7 +52,6 @@ class Advantages(TrainerStage):
         self._owned: list[str] = []  # rewards of environments that the trainer was given
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Steps that come from nowhere, and weights that nothing reads."""
         self._functions = self._verification.function_names(setup.reward_funcs)
         self._owned = _rewarding(setup.further.get("environment_factory"))
         givers, scorer = self._verification.step_givers, self._step_scorer is not None
@@ -62,7 +61,6 @@ class Advantages(TrainerStage):
         return [*step_problems(self._recipe, scorer=scorer), *ignored]
 
     def after_loading(self, host: Host) -> None:
-        """One process warns of unusable rewards."""
         super().after_loading(host)
         self._unusable = FiniteScores(main=host.accelerator.is_main_process)
 
@@ -160,13 +158,12 @@ class Advantages(TrainerStage):
             self.estimator = chosen
 
     def state_dict(self) -> dict[str, Any]:
-        """Sources of unusable scores, evidence of steps, and the verifier that gives them; empty at the start."""
+        """Sources of unusable scores, evidence about steps, and the verifier that scores them."""
         steps, unusable = self._source.state_dict(), sorted(self._unusable.sources)
         state = {"steps": steps, "settled": self._settled, "unusable": unusable}
         return state if any(state.values()) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them."""
         self._unusable.sources |= set(state["unusable"])
         if state["steps"]:
             self._source.load_state_dict(state["steps"])

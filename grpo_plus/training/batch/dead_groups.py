@@ -57,7 +57,6 @@ class DeadGroupRefill(TrainerStage):
         self._replayed: Mapping[str, Any] | None = None  # until its tensors are loaded
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Data that cannot be sampled in rounds."""
         data = setup.train_dataset
         if self._way == "keep" or data is None:
             return []
@@ -77,13 +76,11 @@ class DeadGroupRefill(TrainerStage):
         return problems
 
     def after_loading(self, host: Host) -> None:
-        """Start the streams of coins and of fresh prompts."""
         super().after_loading(host)
         self._coins = Coins(host.args.seed)
         self._cursor = Cursor(host.args.seed, shuffle=host.shuffle_dataset)
 
     def state_dict(self) -> dict[str, Any]:
-        """The places in both streams, where any is in use, and the groups to replay."""
         if self._way == "keep":
             return {}
         state: dict[str, Any] = {"coins": self._coins.drawn, "fresh": self._cursor.state_dict()}
@@ -92,11 +89,9 @@ class DeadGroupRefill(TrainerStage):
         return state if self._coins.drawn or self._cursor.moved else {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Those of the groups to replay."""
         return {} if self._memory is None else self._memory.packed()[1]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them."""
         self._coins.drawn = int(state["coins"])
         self._cursor.load_state_dict(state["fresh"])
         self._replayed = state.get("replay")
@@ -104,7 +99,6 @@ class DeadGroupRefill(TrainerStage):
             self._memory.buffer.load(int(self._replayed["batch"]), [])
 
     def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Restore the groups to replay, which a changed run drops."""
         if self._memory is not None and self._replayed is not None and not self._check.changed:
             self._memory.load(self._replayed, tensors)
         self._replayed = None

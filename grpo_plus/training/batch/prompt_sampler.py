@@ -73,7 +73,6 @@ class PromptSampler(TrainerStage):
     # Before the run.
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Data that cannot be drawn from, and a selection that has no weights for it."""
         data = setup.train_dataset
         if data is None:
             return []  # TRL says so
@@ -92,7 +91,6 @@ class PromptSampler(TrainerStage):
         return PromptHistory.empty(self.data.rows, num_generations, self.data.columns)
 
     def training(self) -> AbstractContextManager[None]:
-        """A new run starts without history."""
         self._begin()
         self._history = self._empty(self.host.num_generations)
         self._generator.manual_seed(self.host.args.seed)
@@ -250,11 +248,10 @@ class PromptSampler(TrainerStage):
 
     @property
     def identity(self) -> str:
-        """A history is of its data."""
         return f"a history of the data {self.prompts_of_data.data}" if self.prompts_of_data else self.name
 
     def state_dict(self) -> dict[str, Any]:
-        """Bounds of the rewards, and which pass the draws are of; empty before the first draw."""
+        """Bounds of the rewards and the pass; empty before the first sample."""
         history = self._history
         if history is None or not (self._rows or bool(history.drawn.any())):
             return {}
@@ -262,7 +259,7 @@ class PromptSampler(TrainerStage):
         return {"bounds": bounds, "graded": history.graded, "pass": self._pass, "since": self._since}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Evidence of drawn prompts by digest; the generator; rows and shares of this pass; π that are kept."""
+        """Evidence of the sampled prompts by digest, the generator, this pass's rows and shares, and fixed π."""
         if not self.state_dict():
             return {}
         history = self.history
@@ -277,13 +274,11 @@ class PromptSampler(TrainerStage):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from the bounds; the rest needs the tensors."""
         low, high = (math.nan if one is None else float(one) for one in state["bounds"])
         self._history = replace(self.history, low=low, high=high, graded=bool(state["graded"]))
         self._pass, self._since = int(state["pass"]), int(state["since"])
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what `tensors` returned."""
         prompts = torch.tensor(self.data.found(tensors["digests"]), dtype=torch.long)
         fresh = {name: getattr(self.history, name).clone() for name in EVIDENCE}
         for column, name in enumerate(EVIDENCE):

@@ -55,7 +55,7 @@ class SubRow(NamedTuple):
         return SubRow(emptied(self.values), self.completion.emptied(), [NOT_DRAWN for _ in self.verdicts])
 
     def on_cpu(self) -> "SubRow":
-        """The same, to be sent."""
+        """Return the row on the CPU, ready to be sent."""
         moved = {name: one.cpu() if isinstance(one, torch.Tensor) else one for name, one in self.values.items()}
         return self._replace(values=moved)
 
@@ -97,11 +97,7 @@ def gather_scored(rounds: Sequence[SubBatch], sources: Sequence[Source], complet
     places = {(source.round, source.row): place for place, source in enumerate(sources) if source.kept}
     steps = [(number, one.steps) for number, one in enumerate(scored) if one.steps is not None]
     return ScoredBatch(
-        completions,
-        rewards,
-        lengths=lengths,
-        truncated=truncated,
-        steps=_steps(steps, places) if steps else None,
+        completions, rewards, lengths=lengths, truncated=truncated, steps=_steps(steps, places) if steps else None
     )
 
 

@@ -48,12 +48,7 @@ class RunDiagnosis(TrainerStage):
     name = "diagnosis"
     host: Run
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        verification: Verifiers,
-        recorder: Recorder | None,
-    ) -> None:
+    def __init__(self, recipe: Recipe, verification: Verifiers, recorder: Recorder | None) -> None:
         """The ``recorder`` keeps a line for each finding, and the one that ended the run."""
         self.watch = Watch()
         self.stopped_by: Finding | None = None
@@ -71,7 +66,6 @@ class RunDiagnosis(TrainerStage):
     # -- the stage --------------------------------------------------------------------------------------------------
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
-        """A monitor of no reward, or whose judge lacks a column; what a listener waits for and is never found."""
         monitor = self._recipe.monitor
         heard = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
         never = never_found(setup.args, self._recipe, [name for one in heard for name in one.stop_on])
@@ -98,12 +92,10 @@ class RunDiagnosis(TrainerStage):
         return problems
 
     def before_loading(self, setup: Setup) -> None:  # noqa: ARG002
-        """Start the judge's workers."""
         if self._monitor is not None:
             self._monitor.options.judge.verifier.warm()
 
     def after_loading(self, host: Host) -> None:
-        """Note what the rules read beside the curves."""
         super().after_loading(host)
         self.main = bool(host.accelerator.is_main_process)
         estimator = None if self.host.estimator is None else self.host.estimator.estimator.name
@@ -124,7 +116,6 @@ class RunDiagnosis(TrainerStage):
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """Find the callbacks that listen, and what ends the run by theirs."""
         self._listeners = [one for one in self.host.callback_handler.callbacks if isinstance(one, OnFinding)]
         theirs = [name for one in self._listeners for name in one.stop_on]
         if wrong := never_found(self.host.args, self._recipe, theirs):
@@ -181,7 +172,6 @@ class RunDiagnosis(TrainerStage):
         del self._liked[: -2 * EXAMPLES]
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Read the logs so far, of a resumed run; note the adapter's weights."""
         state = self.host.state
         self._logged.go_on(entry for entry in state.log_history if entry.get("step", 0) <= state.global_step)
         restored, self._restored = self._restored, {}
@@ -191,7 +181,7 @@ class RunDiagnosis(TrainerStage):
         }
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Measure how far the adapter has moved, before it is logged; say an alarm of the monitor at once."""
+        """Log how far the adapter has moved since the last log; report an alarm of the monitor at once."""
         if control.should_log and self._weights:
             fresh = self._sampled()
             moved = [float((fresh[name] - one).square().mean()) for name, one in self._weights.items() if name in fresh]
@@ -202,19 +192,17 @@ class RunDiagnosis(TrainerStage):
             self._look(int(state.global_step), control)
 
     def on_log(self, _args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Judge what was logged."""
         if not logs or LAST_LOG in logs:
             return
         self._logged.add(int(state.global_step), logs)
         self._look(int(state.global_step), control, evaluates=not any(key.startswith("eval_") for key in logs))
 
     def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A stop is not the end of a pass: what belongs to that is left to the run that goes on."""
+        """Leave the end of the pass to the resumed run, if the run was stopped."""
         if self.stopped_by is not None and state.global_step < state.max_steps:
             control.should_log = control.should_evaluate = control.should_save = False
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Say once more what stands."""
         if self.stopped_by is not None and self._recorder is not None:
             self._recorder.end("interrupted", f"stop_on {self.stopped_by.name}: {self.stopped_by.evidence}")
         if self.main and self.says_at_end and (lines := self.lines_at_end()):
@@ -239,24 +227,21 @@ class RunDiagnosis(TrainerStage):
         return next((one.outcome for one in self._standing() if one.outcome), "")
 
     def state_dict(self) -> dict[str, Any]:
-        """What was said, and the checks of the monitor; empty at the start."""
         monitor = {} if self._monitor is None else self._monitor.state_dict()
         state = {"watch": self.watch.state_dict(), "monitor": monitor}
         return {name: value for name, value in state.items() if value}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it; a monitor that is new starts afresh."""
         if state.get("watch"):
             self.watch.load_state_dict(state["watch"])
         if self._monitor is not None and state.get("monitor"):
             self._monitor.load_state_dict(state["monitor"])
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Where the adapter was at the last log."""
+        """Weights of the adapter at the last log."""
         return dict(self._weights)
 
     def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Measure from there."""
         self._restored = tensors
 
     # -- its parts --------------------------------------------------------------------------------------------------

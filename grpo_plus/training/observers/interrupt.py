@@ -78,7 +78,7 @@ class Interruption(TrainerCallback):
             control.should_training_stop = True
 
     def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A stop is not the end of a pass: what belongs to that is left to the run that goes on."""
+        """Leave the end of the pass to the resumed run, if the run was stopped."""
         if self.stopped and state.global_step < state.max_steps:
             control.should_log = control.should_evaluate = control.should_save = False
 
@@ -96,7 +96,6 @@ class Interruption(TrainerCallback):
             control.should_training_stop = True
 
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        """Call ``stopped``."""
         if self.stopped:
             self._stop()
 

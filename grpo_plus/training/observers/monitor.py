@@ -152,13 +152,11 @@ class HackingMonitor:
         return max(2 * hacking.spread(self.checks), max(means) - min(means)) or 1.0, 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Checks and examples; empty at the start."""
         if not self.checks:
             return {}
         return {"checks": [check.as_data() for check in self.checks], "examples": self.examples, "last": self._last}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them; an alarm that was given is in the state of findings."""
         self.checks = [hacking.Check(**check) for check in state["checks"]]
         self.examples, self._last = [dict(each) for each in state["examples"]], int(state["last"])
 

@@ -76,7 +76,7 @@ class OnFinding(TrainerCallback):
             logger.warning("OnFinding failed on %s: %s", finding.name, redact_text(repr(error)))
 
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
-        """Note the settings, and the logs so far of a resumed run, whose findings are not told again."""
+        """Read the settings, and the earlier logs of a resumed run, whose findings are not reported again."""
         self._facts = facts_of(vars(args), lora=bool(getattr(model, "peft_config", None)))
         self._logged.go_on(state.log_history)
         self._watch = Watch()
@@ -84,7 +84,6 @@ class OnFinding(TrainerCallback):
             self._watch.look(int(state.global_step), diagnose(Curves(self._logged.series, self._facts)))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Judge the logs, unless the trainer does."""
         if self.told_by_trainer or not logs or LAST_LOG in logs:
             return
         step = int(state.global_step)

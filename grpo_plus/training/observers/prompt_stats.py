@@ -36,7 +36,6 @@ class PromptStats(TrainerStage):
         self._written: dict[str, tuple[float, float]] = {}
 
     def training(self) -> AbstractContextManager[None]:
-        """Nothing of a new run is written yet."""
         self._begin()
         return nullcontext()
 

@@ -11,17 +11,7 @@ import numpy as np
 import torch
 
 from grpo_plus.recipe.recipe import recipe_of
-from grpo_plus.record.files import (
-    FINDINGS,
-    FOLDER,
-    GROUPS,
-    METRICS,
-    PREVIOUS,
-    PROMPTS,
-    RUN,
-    append_line,
-    dump,
-)
+from grpo_plus.record.files import FINDINGS, FOLDER, GROUPS, METRICS, PREVIOUS, PROMPTS, RUN, append_line, dump
 from grpo_plus.record.pace import Budget, Pace
 from grpo_plus.record.sample import (
     PROMPT_KEPT,
@@ -84,7 +74,6 @@ class Recorder(TrainerStage):
         self._reports = Pace()
 
     def after_loading(self, host: Host) -> None:
-        """Find the folder of the record."""
         super().after_loading(host)
         self.folder = Path(host.args.output_dir) / FOLDER
         self.main = bool(host.accelerator.is_main_process)
@@ -92,14 +81,13 @@ class Recorder(TrainerStage):
     # -- metrics and state ------------------------------------------------------------------------------------------
 
     def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
-        """Append one line for everything logged since training began."""
         if self.main and self._began:
             kind = "eval" if any(key.startswith("eval_") for key in logs or {}) else "train"
             step = int(self.host.state.global_step)
             self._append(METRICS, {"kind": kind, "step": step, "time": time.time(), "values": logs or {}})
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Say that the run goes on from this step; an earlier run in the same folder is moved aside."""
+        """Record the start or the resumption; move the record of an earlier run out of the way."""
         self._began, step = True, int(self.host.state.global_step)
         if not self.main:
             return
@@ -130,7 +118,6 @@ class Recorder(TrainerStage):
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """The run ends as training does."""
         self._batches, self._evaluated, self._budget.counted = 0, -1, None
         try:
             yield
@@ -170,7 +157,6 @@ class Recorder(TrainerStage):
             path.replace(self.folder / PREVIOUS / path.name)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """A report in between."""
         every = recipe_of(self.host.args).report.every
         if every and self.host.state.global_step % every == 0:
             self.write_report()
@@ -264,12 +250,11 @@ class Recorder(TrainerStage):
         return bool((self._batches - 1) % stride == 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Batches and evaluations so far, which decide what is sampled next, and the bytes of the groups."""
+        """Batches and evaluations so far, which decide the next samples, and the bytes of the groups."""
         state = {"batches": self._batches, "evaluated": self._evaluated, "bytes": self._budget.counted}
         return state if self._batches or self._evaluated >= 0 else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Count on from there."""
         self._batches, self._evaluated = int(state["batches"]), int(state["evaluated"])
         self._budget.counted = int(state["bytes"]) if self.main and state["bytes"] is not None else None
 
@@ -361,9 +346,4 @@ def rank_rows(run: Run, batch: ScoredBatch, *, groups: Sequence[int], size: int)
 
 def _verdict(label: str, verdict: Verdict) -> dict[str, Any]:
     steps = [(step.start, step.end, step.score) for step in verdict.steps]
-    return {
-        "verifier": label,
-        "status": verdict.status.value,
-        "reason": verdict.detail[:DETAIL_SENT],
-        "steps": steps,
-    }
+    return {"verifier": label, "status": verdict.status.value, "reason": verdict.detail[:DETAIL_SENT], "steps": steps}

@@ -145,7 +145,6 @@ class GenerationBatch(TrainerStage):
         self._tensors: Mapping[str, Tensor] = {}
 
     def training(self) -> AbstractContextManager[None]:
-        """A new run goes on from nothing."""
         self._trains, self._state, self._tensors = False, {}, {}
         return nullcontext()
 
@@ -175,19 +174,15 @@ class GenerationBatch(TrainerStage):
         self._warned = True
 
     def state_dict(self) -> dict[str, Any]:
-        """All but the tensors."""
         return self._kept()[0]
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the batch, the loss and the metrics since the last log."""
         return self._kept()[1]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it, once the run begins."""
         self._state = state
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Those that the state speaks of."""
         self._tensors = tensors
 
     def is_held(self) -> bool:
@@ -200,7 +195,6 @@ class GenerationBatch(TrainerStage):
         restore_batches(self.host, step, batch)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Go on with what is not logged yet."""
         if self._state or self._tensors:
             restore_pending_logs(self.host, self._state, self._tensors)
         self._trains, self._state, self._tensors = True, {}, {}
@@ -231,7 +225,6 @@ class DataPosition(TrainerStage):
         self._measured: tuple[Any, float | None] = (None, None)
 
     def training(self) -> AbstractContextManager[None]:
-        """A new run starts at the beginning."""
         self._forget()
         return nullcontext()
 
@@ -244,7 +237,6 @@ class DataPosition(TrainerStage):
         return Position(step, self._passes, step - self._origin, self._ended)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, the numbers that it is counted in, and what is owed."""
         geometry = asdict(Geometry.of(self.host))
         norm, rate = self._measured
         measured = [None if norm is None else float(norm), rate]
@@ -252,7 +244,6 @@ class DataPosition(TrainerStage):
         return {"position": asdict(self.current), "geometry": geometry, **owed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's position, once the run begins."""
         Position(**state["position"]), Geometry(**state["geometry"])
         self._measured = tuple(state["measured"])
         self._saved = state
@@ -347,7 +338,6 @@ class DataPosition(TrainerStage):
         return found
 
     def on_epoch_begin(self, *_: Any, **__: Any) -> None:
-        """Count the passes."""
         step = micro_step(self.host)
         if self._begun is not None:
             self._passes, self._origin, self._ended = self._begun.passes, step - self._begun.taken, self._begun.ended
@@ -356,11 +346,11 @@ class DataPosition(TrainerStage):
             self._passes, self._origin, self._ended = self._passes + 1, step, False
 
     def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-        """Note whether an evaluation follows: a signal may put it off."""
+        """Count an evaluation as pending until it has run: a signal may postpone it."""
         self.evaluates = control.should_evaluate
 
     def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
-        """Note the end of a pass. A run that was saved at the end of its last step goes on here."""
+        """End a pass. A run that was saved at the end of its last step resumes here."""
         if self._checkpoint is not None:
             self._draw()
             if self._saved is not None:

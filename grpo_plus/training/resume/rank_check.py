@@ -45,7 +45,7 @@ class RankCheck(TrainerStage):
         self._recipe = recipe
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Processes that do not know of each other; checkpoints of machines where transformers writes no weights."""
+        """Processes that do not know of each other; machines where transformers would write no weights."""
         if (launched := _of_launcher("WORLD_SIZE")) > setup.args.world_size:
             text = f"{launched} processes were started for one run (WORLD_SIZE), and accelerate knows of "
             remedy = (
@@ -62,7 +62,6 @@ class RankCheck(TrainerStage):
         return [f"{text}of the others could not be resumed: {remedy}"]
 
     def before_loading(self, setup: Setup) -> None:
-        """Compare the configs; look whether the machines share the output folder."""
         if setup.args.world_size == 1:
             return
         check(_started_with(setup.args, self._recipe))

@@ -61,19 +61,16 @@ class ResumeCheck(TrainerStage):
         self._now: dict[str, Any] = {}
 
     def before_loading(self, setup: Setup) -> None:
-        """Note an optimizer that the config does not name."""
         own = (setup.further.get("optimizers") or (None,))[0]
         chosen = (setup.further.get("optimizer_cls_and_kwargs") or (None,))[0]
         self._optimizer = type(own).__name__ if own is not None else getattr(chosen, "__name__", None)
 
     def after_loading(self, host: Host) -> None:
-        """Look at the weights before any of them is trained."""
         super().after_loading(host)
         self._weights = model_of(host)["weights"]
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Take the fingerprint; that of the main process is the run's."""
         self.changed, self._differs = {}, False
         mine = self._fingerprint()
         if self.host.accelerator.num_processes > 1:
@@ -85,7 +82,6 @@ class ResumeCheck(TrainerStage):
         return fingerprint(self.host, self._recipe, weights=self._weights, optimizer=self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
-        """The fingerprint."""
         return self._now or self._fingerprint()
 
     def choose(self, resume: Any) -> Path | None:
@@ -136,7 +132,7 @@ class ResumeCheck(TrainerStage):
         return own_rates(self.host.optimizer, self.host.lr_scheduler)
 
     def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Log, save and evaluate as often as this config says, not as the checkpoint's did; callbacks go on."""
+        """Log, save and evaluate by this run's config, not the checkpoint's; restore the state of callbacks."""
         state.compute_steps(args, state.max_steps)
         if not args.restore_callback_states_from_checkpoint:  # else the host makes them anew
             go_on(self.host.callback_handler.callbacks, state.stateful_callbacks)

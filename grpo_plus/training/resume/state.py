@@ -46,15 +46,12 @@ class Frozen(TrainerStage):
 
     @property
     def identity(self) -> str:
-        """That of the hook."""
         return self._identity
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as it was."""
         return self._state
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors as they were."""
         return self._tensors if self._hook is None else self._hook.tensors()
 
 

@@ -72,7 +72,6 @@ class Critic(TrainerStage):
         self._warmed = False
 
     def problems(self, setup: Setup) -> list[str]:
-        """A critic on an adapter where the policy has none."""
         self._kind, options = self.options.kind(adapted=setup.adapted), self.options
         if self._kind == "adapter" and not setup.adapted:
             return [
@@ -87,7 +86,6 @@ class Critic(TrainerStage):
         return []
 
     def after_loading(self, host: Host) -> None:
-        """Make the critic."""
         super().after_loading(host)
         raise_all(distributed_problems(host, "critic"))
         try:
@@ -141,7 +139,6 @@ class Critic(TrainerStage):
         return trunk
 
     def training(self) -> AbstractContextManager[None]:
-        """No rows are left over from another run."""
         self._rows, self._marked = [], False
         return super().training()
 
@@ -216,7 +213,6 @@ class Critic(TrainerStage):
         return torch.zeros((), device=self.host.accelerator.device, requires_grad=True)
 
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-        """The schedule moves only with the policy."""
         if self._warmed:
             mark_optimizer_step(optimizer, skipped=True, by=_BY)
             self._inner.passed += 1
@@ -225,12 +221,10 @@ class Critic(TrainerStage):
         self._marked = self._warmed
 
     def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-        """Leave no mark on the optimizer."""
         if self._marked:
             mark_optimizer_step(optimizer, skipped=False, by=_BY)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Learn from the rows of the step."""
         rows, self._rows = self._rows, []
         if self.options.warmup_steps:
             log_metrics(self.host, {"critic/warmup": float(self._warmed)})
@@ -272,26 +266,22 @@ class Critic(TrainerStage):
 
     @property
     def identity(self) -> str:
-        """Where it stands."""
         return f"a critic on {self._kind}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Its updates so far, and the steps that its warm-up took from the policy's schedule."""
         return {"updates": self.updates, "passed": self._inner.passed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them."""
         self.updates, self._inner.passed = int(state["updates"]), int(state["passed"])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its weights and the state of its optimizer; the weights alone where ``save_only_model`` is set."""
+        """The weights and the optimizer's state; the weights alone with ``save_only_model``."""
         parts = self._parts()
         if self.host.args.save_only_model:
             del parts["adamw"]
         return tensors_of(parts)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with them."""
         load_parts(self._parts(), tensors)
 
     def _parts(self) -> dict[str, Stored]:

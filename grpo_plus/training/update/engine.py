@@ -29,7 +29,6 @@ class UpdateEngine(TrainerStage):
         self._recipe = recipe
 
     def after_loading(self, host: Host) -> None:
-        """Make the engine; refuse a layout that cannot be had."""
         super().after_loading(host)
         self.engine = Engine(
             self._recipe.engine.layout,
@@ -66,13 +65,12 @@ class UpdateEngine(TrainerStage):
         log_metrics(self.host, self.engine.metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """The bound on a pass that running out of memory has left, and the entropy that other ranks may wait for."""
+        """The bound on a pass, if memory has run out, and the entropy that other ranks may wait for."""
         learnt, asked = self.engine.tokens_per_pass, self._recipe.engine.tokens_per_pass
         state: dict[str, Any] = {} if learnt == asked else {"tokens_per_pass": learnt, "asked": asked}
         return state | ({"last_entropy": entropy} if (entropy := self.engine.last_entropy) else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the bound, unless the config has another one by now."""
         if "tokens_per_pass" in state and state["asked"] == self._recipe.engine.tokens_per_pass:
             self.engine.tokens_per_pass = int(state["tokens_per_pass"])
         self.engine.last_entropy = float(state.get("last_entropy", 0.0))

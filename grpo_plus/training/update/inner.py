@@ -47,14 +47,12 @@ class InnerIterations(TrainerStage):
         return self.share is not None
 
     def after_loading(self, host: Host) -> None:
-        """Read the lengths; refuse an accelerator that cannot skip steps."""
         super().after_loading(host)
         self.steps, self.iterations = host.args.steps_per_generation, host.num_iterations
         if self.stops:
             raise_all(check_clean_steps(host.accelerator))
 
     def training(self) -> AbstractContextManager[None]:
-        """No step of this run is skipped yet."""
         self.passed = 0
         self._begin_block()
         return nullcontext()
@@ -108,18 +106,16 @@ class InnerIterations(TrainerStage):
         return {"inner/settled": share}
 
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-        """Say whether the step that was just made is one, before the schedule moves."""
+        """Mark a skipped step before the schedule moves."""
         if self.stops:
             mark_optimizer_step(optimizer, skipped=self._skipped, by=_BY)
             self.passed += self._skipped
 
     def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-        """Leave no mark on the optimizer."""
         if self.stops:
             mark_optimizer_step(optimizer, skipped=False, by=_BY)
 
     def state_dict(self) -> dict[str, Any]:
-        """The count of skipped steps, where any can be; of the present block, its end and the figures of all ranks."""
         if not self.stops:
             return {}
         counts = None if self._counts is None else self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
@@ -127,7 +123,7 @@ class InnerIterations(TrainerStage):
         return state | ({"untrained": True} if self._untrained else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's figures, where any step can be skipped; one rank has the tokens of all."""
+        """Restore the counts; one rank takes the tokens of all."""
         if not self.stops:
             raise ValueError("nothing is skipped without stop_fraction")
         self.passed, self._stopped = int(state["passed"]), bool(state.get("stopped", False))

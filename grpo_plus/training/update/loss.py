@@ -125,17 +125,15 @@ class ObjectiveLoss(TrainerStage):
         return [self.coefficient, self.inner, self.window]
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Move the coefficient of the KL term; the weights have moved."""
         self.coefficient.move()
         self._moved = True
 
     @property
     def identity(self) -> str:
-        """The objective's name."""
         return self.objective.name
 
     def state_dict(self) -> dict[str, Any]:
-        """The coefficients that follow what is measured. Their windows are closed at the end of a step."""
+        """The adaptive coefficients. Their windows are closed at the end of a step."""
         state: dict[str, Any] = {}
         if self.coefficient.adapts:
             state["beta"] = self.coefficient.beta
@@ -145,7 +143,6 @@ class ObjectiveLoss(TrainerStage):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them; those of another kind of schedule do not fit."""
         expected = self.state_dict()
         if state.keys() != expected.keys():
             raise ValueError(f"it holds {', '.join(sorted(state))}, expected {', '.join(sorted(expected))}")
@@ -364,7 +361,7 @@ class EntropyWindow:
         self._sums = pair if self._sums is None else self._sums + pair
 
     def close(self, total: Callable[[Tensor], Tensor]) -> float:
-        """The mean over all ranks; starts the next window."""
+        """Return the mean over all ranks and start the next window."""
         assert self._sums is not None
         value, tokens = total(self._sums).tolist()
         self._sums = None

@@ -36,10 +36,7 @@ class QuantisedGuard(TrainerStage):
         self._restore: Callable[[], None] | None = None
 
     def before_loading(self, setup: Setup) -> None:
-        """Refuse what cannot work, warn of what hardly will, and choose the type that a model given by name loads in.
-
-        ``model_init_kwargs`` gets a ``dtype`` if it has none and the base is quantised.
-        """
+        """Refuse impossible settings, warn about unlikely ones, and set a quantised model's ``dtype``."""
         model, args = setup.model, setup.args
         quantization_config, peft_config = (setup.further.get(key) for key in _GIVEN)
         request = request_for(setup)
@@ -65,7 +62,6 @@ class QuantisedGuard(TrainerStage):
         self._restore = dtype_snapshot(model, trainable_only=True)
 
     def after_loading(self, host: Host) -> None:
-        """Undo the host's changes to the adapters of a quantised model."""
         super().after_loading(host)
         if self.active or bits_of(host.model) is not None:
             self.active = True

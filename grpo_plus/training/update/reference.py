@@ -95,7 +95,6 @@ class AdapterReference(TrainerStage):
         self._gathered: dict[str, Tensor] = {}  # the copy as it is, once it was asked for
 
     def before_loading(self, setup: Setup) -> None:
-        """See what will be trained."""
         self._adapts = setup.adapted
 
     def loading(self, args: Any) -> AbstractContextManager[Any]:
@@ -103,7 +102,6 @@ class AdapterReference(TrainerStage):
         return temporary_attribute(args, "sync_ref_model", args.sync_ref_model and not self._adapts)
 
     def after_loading(self, host: Host) -> None:
-        """Add the copy."""
         super().after_loading(host)
         if not (self._adapts and host.args.sync_ref_model):
             return
@@ -129,7 +127,7 @@ class AdapterReference(TrainerStage):
         return {name: copied for name, (_, copied) in pairs_of(unwrapped_model(self.host)).items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The copy, under FSDP and DeepSpeed; all ranks gather it, once after each refresh."""
+        """The copy under FSDP and DeepSpeed. All ranks gather it, once after each refresh."""
         apart = self.host.is_deepspeed_enabled or self.host.is_fsdp_enabled
         if not (self._active and apart) or self.host.args.save_only_model:
             return {}
@@ -141,7 +139,6 @@ class AdapterReference(TrainerStage):
 
     @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with this copy."""
         self._gathered = {}
         copies = self._copies()
         if copies.keys() != tensors.keys():
@@ -151,17 +148,15 @@ class AdapterReference(TrainerStage):
                 copied.copy_(spread_like(tensors[name], copied))
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Refresh when it is time."""
         args = self.host.args
         if args.sync_ref_model and self.host.state.global_step % args.ref_model_sync_steps == 0:
             self.refresh()
 
     def state_dict(self) -> dict[str, Any]:
-        """The step of the last refresh, where there is any. The weights are in the folder ``ref``."""
+        """Step of the last refresh; the weights are in the folder ``ref``."""
         return {"refreshed": self.refreshed} if self._active else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's reference, where there is one to refresh."""
         if not self._active:
             raise ValueError("no reference is refreshed without an adapter and sync_ref_model")
         self.refreshed = int(state["refreshed"])
@@ -182,7 +177,6 @@ class ModelReference(TrainerStage):
         self._away = False
 
     def after_loading(self, host: Host) -> None:
-        """Look for a second model, and at how it is held."""
         super().after_loading(host)
         if host.ref_model is None or not host.args.sync_ref_model:
             return
@@ -197,7 +191,7 @@ class ModelReference(TrainerStage):
             )
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Note a refresh: TRL's callback makes it after the same step."""
+        """Count a refresh: TRL's callback makes it after the same step."""
         step = int(self.host.state.global_step)
         if self._active and step % self.host.args.ref_model_sync_steps == 0:
             self.refreshed = step
@@ -215,12 +209,10 @@ class ModelReference(TrainerStage):
         return self._active and self.refreshed > 0 and not self._away and not self.host.args.save_only_model
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights, where they have moved."""
         return self._weights() if self._kept else {}
 
     @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these weights."""
         weights = self._weights()
         if weights.keys() != tensors.keys():
             raise ValueError("it is that of another model")
@@ -233,11 +225,9 @@ class ModelReference(TrainerStage):
             release(parameter)
 
     def state_dict(self) -> dict[str, Any]:
-        """The step of the last refresh, where there is any; are the weights beside it?"""
         return {"refreshed": self.refreshed, "kept": self._kept} if self._active else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; one line where the checkpoint lacks the weights."""
         if not self._active:
             raise ValueError("no second model is refreshed without sync_ref_model, or with an adapter")
         moved, self.refreshed = self.refreshed, int(state["refreshed"])

@@ -41,7 +41,6 @@ class Retry(TrainerStage):
         self._optimizer_runs = False
 
     def after_loading(self, host: Host) -> None:
-        """Find the seams of the update."""
         super().after_loading(host)
         self._update = Update(self._seams())
         self._scoring = Scoring(
@@ -51,11 +50,9 @@ class Retry(TrainerStage):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows of a pass without gradient, once memory has run out."""
         return {} if self._scoring.most_rows is None else {"most_rows": self._scoring.most_rows}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with as many rows at most."""
         self._scoring.most_rows = int(state["most_rows"])
 
     def _advice(self) -> str:
@@ -114,7 +111,6 @@ class Retry(TrainerStage):
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """An error outside of any pass says so."""
         try:
             yield
         except RuntimeError as error:
@@ -172,13 +168,10 @@ class Retry(TrainerStage):
         return self._engine.engine.split_refusal(self.host.model)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """A new window: an earlier step may have ended in an error."""
         self._optimizer_runs = False
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """The optimizer's step begins."""
         self._optimizer_runs = True
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """It is over."""
         self._optimizer_runs = False
