@@ -20,7 +20,7 @@ from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.report.visible import shown
 from grpo_plus.report.write import write_report
 from grpo_plus.training.batch.advantages import StepScorer
-from grpo_plus.training.hooks import Hook, Setup, checked
+from grpo_plus.training.hooks import Hook, Setup, check_hooks
 from grpo_plus.training.observers import card
 from grpo_plus.training.pipeline import Pipeline
 from grpo_verifiers.errors import Problem, raise_all
@@ -55,7 +55,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
         self.command: dict[str, Any] = {}  # settings of a command line beside the config, for the record
         self.recipe = recipe_of(args)
-        self.pipeline = Pipeline(self.recipe, step_scorer, write_report, checked(hooks))
+        self.pipeline = Pipeline(self.recipe, step_scorer, write_report, check_hooks(hooks))
         setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, bind_trainer_arguments(further, kwargs))
         raise_all(self.pipeline.problems(setup))
         with self.pipeline.loading(setup):
@@ -190,20 +190,20 @@ class GRPOPlusTrainer(GRPOTrainer):
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
         """Save the model; the config beside it, which goes to the Hub with it, without secrets."""
         with (
-            self.pipeline.saving.holding(),
+            self.pipeline.saving.collect_write_errors(),
             temporary_attribute(self, "args", _without_secrets(self.pipeline.saving.args)),
         ):
             super()._save(output_dir, state_dict)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Push to the Hub while training, which writes the config down once more."""
-        if not self.pipeline.saving.postpones_push():
+        if not self.pipeline.saving.defer_push():
             with temporary_attribute(self, "args", _without_secrets(self.args)):
                 super()._push_from_checkpoint(checkpoint_folder)
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:
         """TRL's model card, with the parts that trained the model added to it."""
-        with self.pipeline.saving.holding():
+        with self.pipeline.saving.collect_write_errors():
             super().create_model_card(model_name=model_name, dataset_name=dataset_name, tags=tags)
             if self.is_world_process_zero():
                 card.complete(self)

@@ -95,7 +95,7 @@ def _listed(given: Any) -> list[Any]:
     return [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
 
 
-class Completion(NamedTuple):
+class CompletionRow(NamedTuple):
     """One row of `Completions`."""
 
     row: Mapping[str, Any]
@@ -106,7 +106,7 @@ class Completion(NamedTuple):
     turns: Sequence[Turn] | None = None
     turn_tokens: Sequence[tuple[int, int]] | None = None
 
-    def emptied(self) -> "Completion":
+    def without_completion(self) -> "CompletionRow":
         """The same prompt, with nothing drawn."""
         found = self._replace(text=type(self.text)(), ids=[])
         return found if self.turns is None else found._replace(turns=[], turn_tokens=[])
@@ -131,13 +131,13 @@ class Completions:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def each(self) -> list[Completion]:
+    def each(self) -> list[CompletionRow]:
         """Its rows."""
         columns = [[None] * len(self) if column is None else column for column in self._columns()]
-        return [Completion(*values) for values in zip(*columns, strict=True)]
+        return [CompletionRow(*values) for values in zip(*columns, strict=True)]
 
     @classmethod
-    def of(cls, completions: Iterable[Completion]) -> "Completions":
+    def of(cls, completions: Iterable[CompletionRow]) -> "Completions":
         """Of rows from wherever; a column that is not known of all of them is None."""
         columns: list[Any] = [None if None in column else [*column] for column in zip(*completions, strict=True)]
         return cls(*columns)
@@ -301,7 +301,7 @@ class Hook(TrainerStage):
         return compute(model, inputs)
 
 
-def checked(hooks: Iterable[Hook]) -> list[Hook]:
+def check_hooks(hooks: Iterable[Hook]) -> list[Hook]:
     """The hooks of a caller.
 
     Raises:

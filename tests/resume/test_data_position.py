@@ -22,7 +22,7 @@ class Batch:
     def __init__(self, held):
         self.held, self.begun = held, []
 
-    def is_held(self):
+    def holds_batch(self):
         return self.held
 
     def begin(self, step, *, keep):

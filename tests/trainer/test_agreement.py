@@ -19,7 +19,7 @@ from tests.trainer.conftest import BASE
 
 def told(**settings):
     config = GRPOPlusConfig(**BASE, **settings)
-    return rank_check._started_with(config, config.recipe)
+    return rank_check._start_settings(config, config.recipe)
 
 
 def differing(one, other):
@@ -62,7 +62,7 @@ def test_where_an_environment_lies_and_secrets_are_not_sent_and_the_config_is_le
     secret = "hf_" + "abcdefgh" * 4
     assert secret not in json.dumps(told(model_init_kwargs={"api_key": secret}), default=str)
     config = GRPOPlusConfig(**BASE, model_init_kwargs={"dtype": torch.float32})
-    rank_check._started_with(config, config.recipe)
+    rank_check._start_settings(config, config.recipe)
     assert config.model_init_kwargs == {"dtype": torch.float32}
 
 

@@ -41,20 +41,20 @@ class Advantages(TrainerStage):
 
     name = "advantages"
 
-    def __init__(self, recipe: Recipe, verification: Verifiers, step_scorer: StepScorer | None) -> None:
+    def __init__(self, recipe: Recipe, verifiers: Verifiers, step_scorer: StepScorer | None) -> None:
         self.estimator: Chosen | None = None
         self._recipe = recipe
-        self._verification = verification
+        self._verifiers = verifiers
         self._step_scorer = step_scorer
-        self._source = StepSource(recipe.step_source, verification.step_givers)
+        self._source = StepSource(recipe.step_source, verifiers.step_givers)
         self._settled: str | None = None  # the verifier whose steps the estimator's weights were settled by
         self._functions: list[str] = []
         self._owned: list[str] = []  # rewards of environments that the trainer was given
 
     def problems(self, setup: Setup) -> list[Problem]:
-        self._functions = self._verification.function_names(setup.reward_funcs)
+        self._functions = self._verifiers.function_names(setup.reward_funcs)
         self._owned = _rewarding(setup.further.get("environment_factory"))
-        givers, scorer = self._verification.step_givers, self._step_scorer is not None
+        givers, scorer = self._verifiers.step_givers, self._step_scorer is not None
         self.estimator, ignored = running_advantage(
             self._recipe, givers, self._functions, scorer=scorer, owned=self._owned
         )
@@ -68,7 +68,7 @@ class Advantages(TrainerStage):
         self, completions: Completions, rewards_NK: torch.Tensor, verdicts: Sequence[Sequence[Verdict]]
     ) -> ScoredBatch:
         """The completions with usable rewards, and all else that the estimator reads, gathered from all ranks."""
-        if self.estimator is not None or self._verification.live:
+        if self.estimator is not None or self._verifiers.live:
             rewards_NK = self._logged(self._unusable.rewards(rewards_NK, self.host.reward_func_names))
         batch = ScoredBatch(completions, rewards_NK, verdicts)
         if self.estimator is None:
@@ -136,10 +136,10 @@ class Advantages(TrainerStage):
         elif self._recipe.own_turns:
             found = [turn_scores(turns, spans) for turns, spans in told]
         else:
-            seen = gather_objects([self._verification.steps_seen(ids, host.processing_class)])
+            seen = gather_objects([self._verifiers.steps_seen(ids, host.processing_class)])
             labels = self._source.labels(seen, training=host.model.training)
             self._settle_outcome(labels)
-            found = self._verification.steps(labels, completions, host.processing_class)
+            found = self._verifiers.steps(labels, completions, host.processing_class)
         local = [with_states(steps, *of_row) for steps, of_row in zip(found, told, strict=True)]
         everywhere = gather_objects(local)
         if self._step_scorer is not None:
@@ -151,7 +151,7 @@ class Advantages(TrainerStage):
         if self._settled is not None or len(labels) != 1:
             return
         self._settled = labels[0]
-        givers = dict.fromkeys(self._verification.labels, False) | {labels[0]: True}
+        givers = dict.fromkeys(self._verifiers.labels, False) | {labels[0]: True}
         chosen, ignored = running_advantage(self._recipe, givers, self._functions, owned=self._owned)
         raise_all(ignored)
         if chosen != self.estimator:

@@ -13,7 +13,7 @@ from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, join
 from grpo_plus.selection.dead_groups.replay import Buffer
 from grpo_plus.training.batch.reward_table import step_scores
 from grpo_plus.training.batch.subbatches import SubBatch, SubRow, rows_of
-from grpo_plus.training.hooks import Completion, Completions, ScoredBatch
+from grpo_plus.training.hooks import CompletionRow, Completions, ScoredBatch
 from grpo_plus.training.resume.data_position import UnstorableError, packed, unpacked
 from grpo_plus.training.scoring.turn_spans import NO_STATE
 from grpo_plus.trl.host import Host
@@ -152,7 +152,7 @@ def from_plain(row: Mapping[str, Any]) -> StoredRow:
     ids, prompt_ids = values["completion_ids"][: row["length"]].tolist(), values["prompt_ids"].tolist()
     turn_tokens = None if tokens is None else [(first, last) for first, last in tokens]
     turns = _turns(row.get("turns"))
-    completion = Completion(row["source"], row["prompt"], row["text"], ids, prompt_ids, turns, turn_tokens)
+    completion = CompletionRow(row["source"], row["prompt"], row["text"], ids, prompt_ids, turns, turn_tokens)
     verdicts = [
         Verdict(score, status, detail, tuple(Step(*step) for step in steps))
         for score, status, detail, steps in row["verdicts"]

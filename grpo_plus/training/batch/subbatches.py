@@ -9,7 +9,7 @@ import torch
 
 from grpo_plus.advantages import StepScores
 from grpo_plus.selection.dead_groups.assemble import Row, Source, cut, emptied, picked
-from grpo_plus.training.hooks import Completion, Completions, ScoredBatch
+from grpo_plus.training.hooks import CompletionRow, Completions, ScoredBatch
 from grpo_plus.trl.logs import RUN_TOTAL, CompletionTable
 from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.verdict import Status, Verdict
@@ -47,12 +47,12 @@ class SubRow(NamedTuple):
     """One row of any round and rank: its part of the output, its completion and verdicts."""
 
     values: Row
-    completion: Completion
+    completion: CompletionRow
     verdicts: Sequence[Verdict]
 
     def without_completion(self) -> "SubRow":
         """The same prompt, with nothing drawn."""
-        return SubRow(emptied(self.values), self.completion.emptied(), [NOT_DRAWN for _ in self.verdicts])
+        return SubRow(emptied(self.values), self.completion.without_completion(), [NOT_DRAWN for _ in self.verdicts])
 
     def on_cpu(self) -> "SubRow":
         """Return the row on the CPU, ready to be sent."""

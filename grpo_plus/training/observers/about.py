@@ -11,12 +11,12 @@ from grpo_plus import __version__
 from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.files import SCHEMA, plain
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_plus.trl.ranks import adapter_configs
 from grpo_verifiers.redaction import redact as without_secrets
 
 
-def about(trainer: Run) -> dict[str, Any]:
+def about(trainer: RunHost) -> dict[str, Any]:
     """Everything of ``run.json`` that does not change while a run goes on."""
     args = trainer.args
     model = trainer.accelerator.unwrap_model(trainer.model)
@@ -41,7 +41,7 @@ def about(trainer: Run) -> dict[str, Any]:
     }
 
 
-def parts(trainer: Run) -> dict[str, Any]:
+def parts(trainer: RunHost) -> dict[str, Any]:
     """The estimator, objective, selection, verifiers, engine and rollout that run, by name, keywords and formula."""
     args = trainer.args
     recipe = recipe_of(args)

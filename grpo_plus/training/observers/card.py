@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.training.observers.about import installed
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_verifiers.files import write_atomic
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.redaction.names import secret_kind
@@ -28,7 +28,7 @@ _OF_THE_MACHINE = (
 )
 
 
-def complete(trainer: Run) -> None:
+def complete(trainer: RunHost) -> None:
     """Add the metadata and the section to the card in the output folder of a trainer, which has just written it."""
     from huggingface_hub import ModelCard
 
@@ -50,7 +50,7 @@ def complete(trainer: Run) -> None:
 _NOWHERE = {"[None](https://huggingface.co/None)": "a local model", 'model="None"': 'model="path/to/this/folder"'}
 
 
-def section(trainer: Run) -> str:
+def section(trainer: RunHost) -> str:
     """The section as Markdown."""
     args = trainer.args
     rows: list[tuple[str, str]] = [
@@ -74,7 +74,7 @@ def section(trainer: Run) -> str:
     return "\n".join(lines)
 
 
-def _advantage(trainer: Run) -> str:
+def _advantage(trainer: RunHost) -> str:
     args = trainer.args
     if "advantage" not in trainer.recipe.names:
         name, keywords = equivalent_advantage(args)
@@ -83,7 +83,7 @@ def _advantage(trainer: Run) -> str:
     return f"`{_base(trainer.recipe.names['advantage'])}`{_keywords(trainer.estimator[1])}"
 
 
-def _objective(trainer: Run) -> str:
+def _objective(trainer: RunHost) -> str:
     args = trainer.args
     if "objective" not in trainer.recipe.names:
         return f"TRL's own loss, `{args.loss_type}`, beta {args.beta:g}"
@@ -91,7 +91,7 @@ def _objective(trainer: Run) -> str:
     return f"`{_base(trainer.recipe.names['objective'])}`{keywords}, beta {args.beta:g}"
 
 
-def _selection(trainer: Run) -> list[tuple[str, str]]:
+def _selection(trainer: RunHost) -> list[tuple[str, str]]:
     selected = trainer.recipe.selection
     if selected is None:
         return []
@@ -101,7 +101,7 @@ def _selection(trainer: Run) -> list[tuple[str, str]]:
     ]
 
 
-def _verifiers(trainer: Run) -> list[tuple[str, str, str, str]]:
+def _verifiers(trainer: RunHost) -> list[tuple[str, str, str, str]]:
     weights = dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=False))
     found = []
     recipe = trainer.recipe

@@ -16,9 +16,9 @@ from grpo_plus.recipe.recipe import Recipe, VerifierPart
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.observers.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
-from grpo_plus.training.observers.on_finding import LAST_LOG, Logged, OnFinding, on_any_rank
+from grpo_plus.training.observers.on_finding import LAST_LOG, Logged, OnFinding, max_over_ranks
 from grpo_plus.training.observers.recorder import Recorder
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_plus.trl.checkpoint import evaluation_enabled
 from grpo_plus.trl.host import Host
@@ -42,18 +42,18 @@ class RunDiagnosis(TrainerStage):
     Attributes:
         watch: what stands, and what was said.
         stopped_by: the finding that ended the run; None: none did.
-        says_at_end: whether what stands at the end is logged once more; a command that prints it sets it to False.
+        logs_at_end: whether what stands at the end is logged once more; a command that prints it sets it to False.
     """
 
     name = "diagnosis"
-    host: Run
+    host: RunHost
 
-    def __init__(self, recipe: Recipe, verification: Verifiers, recorder: Recorder | None) -> None:
+    def __init__(self, recipe: Recipe, verifiers: Verifiers, recorder: Recorder | None) -> None:
         """The ``recorder`` keeps a line for each finding, and the one that ended the run."""
         self.watch = Watch()
         self.stopped_by: Finding | None = None
-        self.says_at_end = True
-        self._recipe, self._verification, self._recorder = recipe, verification, recorder
+        self.logs_at_end = True
+        self._recipe, self._verifiers, self._recorder = recipe, verifiers, recorder
         self._monitor = None if recipe.monitor is None else HackingMonitor(recipe.monitor)
         self._logged = Logged()
         self._listeners: list[OnFinding] = []
@@ -71,7 +71,7 @@ class RunDiagnosis(TrainerStage):
         never = never_found(setup.args, self._recipe, [name for one in heard for name in one.stop_on])
         if monitor is None:
             return never
-        names = [*self._verification.function_names(setup.reward_funcs), *self._verification.labels]
+        names = [*self._verifiers.function_names(setup.reward_funcs), *self._verifiers.labels]
         problems = never
         if monitor.against is not None and monitor.against not in names:
             told = ", ".join(names)
@@ -107,12 +107,12 @@ class RunDiagnosis(TrainerStage):
             verifiers=_described(self._recipe.verifiers),
             evaluating=_described(self._recipe.eval_verifiers),
         )
-        others = set(host.reward_func_names) - set(self._verification.labels)
+        others = set(host.reward_func_names) - set(self._verifiers.labels)
         self._facts["reward_scale"] = float(host.reward_weights.abs().sum()) or 1.0
         if others:
             self._facts["rewards"] = sorted(others)
         elif self._monitor is not None:
-            self._monitor.known_range = self._facts["reward_scale"]
+            self._monitor.reward_range = self._facts["reward_scale"]
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
@@ -123,12 +123,12 @@ class RunDiagnosis(TrainerStage):
         self._stop_on = frozenset([*self._recipe.stop_on, *theirs])
         self.stopped_by = None
         for one in self._listeners:
-            one.told_by_trainer = True
+            one.reported_by_trainer = True
         try:
             yield
         finally:
             for one in self._listeners:
-                one.told_by_trainer = False
+                one.reported_by_trainer = False
 
     @contextlib.contextmanager
     def judging(self, completions: Completions) -> Iterator[None]:
@@ -161,7 +161,7 @@ class RunDiagnosis(TrainerStage):
         first = self.host.accelerator.process_index * len(completions)
         told = watched(rewards_NK, self.host.reward_weights, self.host.reward_func_names, None)
         middle = sum(value for value in told if not isnan(value)) / max(1, len(told))
-        for live in self._verification.evaluation:
+        for live in self._verifiers.evaluation:
             if live.verifier.label not in self._facts["judges"]:
                 continue
             for row, verdict in enumerate(live.verdicts[: len(completions)]):
@@ -173,7 +173,7 @@ class RunDiagnosis(TrainerStage):
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         state = self.host.state
-        self._logged.go_on(entry for entry in state.log_history if entry.get("step", 0) <= state.global_step)
+        self._logged.load(entry for entry in state.log_history if entry.get("step", 0) <= state.global_step)
         restored, self._restored = self._restored, {}
         self._weights = {
             name: restored[name] if name in restored and restored[name].shape == fresh.shape else fresh
@@ -187,7 +187,7 @@ class RunDiagnosis(TrainerStage):
             moved = [float((fresh[name] - one).square().mean()) for name, one in self._weights.items() if name in fresh]
             log_metrics(self.host, {MOVED: (sum(moved) / max(1, len(moved))) ** 0.5})
             self._weights = fresh
-        alarmed = self._monitor is not None and self._monitor.found is not None
+        alarmed = self._monitor is not None and self._monitor.alarm is not None
         if alarmed and "hacking" not in self.watch.standing:
             self._look(int(state.global_step), control)
 
@@ -205,7 +205,7 @@ class RunDiagnosis(TrainerStage):
     def on_train_end(self, *_: Any, **__: Any) -> None:
         if self.stopped_by is not None and self._recorder is not None:
             self._recorder.end("interrupted", f"stop_on {self.stopped_by.name}: {self.stopped_by.evidence}")
-        if self.main and self.says_at_end and (lines := self.lines_at_end()):
+        if self.main and self.logs_at_end and (lines := self.lines_at_end()):
             logger.warning("at the end of the run:\n  %s", "\n  ".join(lines))
 
     def lines_at_end(self) -> list[str]:
@@ -262,7 +262,7 @@ class RunDiagnosis(TrainerStage):
             if not self._failed:
                 logger.warning("the diagnosis failed, training goes on: %s", redact_text(repr(error)))
             self._failed, found = True, []
-        alarm = None if self._monitor is None else self._monitor.found
+        alarm = None if self._monitor is None else self._monitor.alarm
         if alarm is not None:
             found = in_order([alarm, *(one for one in found if one.name != alarm.name)])
         return found
@@ -281,7 +281,7 @@ class RunDiagnosis(TrainerStage):
         if self._stop_on:
             names = list(RULES)
             mine = [names.index(one.name) + 1 for one in fresh if one.name in self._stop_on]
-            told = on_any_rank(self.host.args, max(mine, default=0))
+            told = max_over_ranks(self.host.args, max(mine, default=0))
             if told and step < self.host.state.max_steps:
                 self._stop(names[told - 1], control, evaluates=evaluates)
 
@@ -296,11 +296,11 @@ class RunDiagnosis(TrainerStage):
         lines = [f"{one.name}, step {step}: {one.text}", *map(_side_by_side, one.examples[:_SHOWN])]
         logger.warning("%s", redact_text("\n  ".join(lines)))
         for listener in self._listeners:
-            listener.tell(one)
+            listener.report(one)
 
     def _write(self, line: Mapping[str, Any]) -> None:
         if self._recorder is not None:
-            self._recorder.keep(FINDINGS, {"kind": "finding", **line})
+            self._recorder.append(FINDINGS, {"kind": "finding", **line})
 
     def _stop(self, name: str, control: Any, *, evaluates: bool) -> None:
         held = self.watch.standing.get(name)

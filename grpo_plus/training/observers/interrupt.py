@@ -12,14 +12,14 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from grpo_plus.training.observers.on_finding import on_any_rank
+from grpo_plus.training.observers.on_finding import max_over_ranks
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME_PRESS = 1.0
 """Seconds in which a signal counts as a repetition of the first: a launcher forwards a terminal's Ctrl-C again."""
 
 
-class EvaluationLeft(Exception):  # noqa: N818 - somebody's wish, and no error
+class EvaluationInterrupted(Exception):  # noqa: N818 - somebody's wish, and no error
     """An evaluation was left because of a signal: the step before it is done, and nothing is saved yet."""
 
 
@@ -86,7 +86,7 @@ class Interruption(TrainerCallback):
         """Leave a running evaluation at once; several ranks must finish theirs together."""
         if self.number is not None and not _was_launched():
             self._stop()
-            raise EvaluationLeft
+            raise EvaluationInterrupted
 
     def on_evaluate(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         """Stop after an evaluation without another step; several ranks agree only at the end of a step."""
@@ -105,7 +105,7 @@ class Interruption(TrainerCallback):
             self._on_stop()
 
     def _agreed(self, args: Any) -> bool:
-        heard = on_any_rank(args, self.number or 0)
+        heard = max_over_ranks(args, self.number or 0)
         if self.number is None and heard:
             self.number = heard
         return bool(heard)

@@ -15,7 +15,7 @@ from grpo_plus.diagnosis import Finding, hacking
 from grpo_plus.recipe.recipe import Monitor
 from grpo_plus.sampling.token_spans import decoder
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier
 from grpo_plus.training.scoring.verifiers import TURNS
 from grpo_plus.trl.logs import log_metrics
@@ -36,17 +36,17 @@ class HackingMonitor:
     """Checks of one run.
 
     ``checks`` are those so far, ``examples`` completions that the trained reward likes and the judge does not;
-    ``known_range`` is that of the whole reward, None where nobody knows it.
+    ``reward_range`` is that of the whole reward, None where nobody knows it.
     """
 
-    known_range: float | None = None
+    reward_range: float | None = None
 
     def __init__(self, options: Monitor) -> None:
         self.options = options
         self.judge = LiveVerifier(options.judge.verifier)
         self.checks: list[hacking.Check] = []
         self.examples: list[dict[str, Any]] = []
-        self.found: Finding | None = None
+        self.alarm: Finding | None = None
         self._rows: list[int] = []  # of this rank, that the judge looks at
         self._last = -1
         self._off = False
@@ -55,7 +55,7 @@ class HackingMonitor:
         """Whether the completions drawn for the next step are looked at: the first, then those so many steps later."""
         return self._last < 0 or step - self._last >= self.options.every * (1 + len(self.checks) // SLOWER)
 
-    def start(self, host: Run, completions: Completions) -> None:
+    def start(self, host: RunHost, completions: Completions) -> None:
         """Hand a sample to the judge: so many completions of each of some prompts."""
         size, rank, rows = host.num_generations, host.accelerator.process_index, len(completions)
         whole = rows * host.accelerator.num_processes
@@ -78,7 +78,7 @@ class HackingMonitor:
         except VerifierError as error:
             self._switch_off(error)
 
-    def collect(self, host: Run, step: int, completions: Completions, rewards_NK: torch.Tensor) -> None:
+    def collect(self, host: RunHost, step: int, completions: Completions, rewards_NK: torch.Tensor) -> None:
         """Take the judge's scores beside the rewards of all ranks; look for an alarm. Every rank must call it."""
         self._last = step
         scores = self._scores()
@@ -130,12 +130,12 @@ class HackingMonitor:
 
     def _look(self) -> None:
         """The first alarm stands."""
-        if self.found is not None or (now := hacking.alarm(self.checks, self._scales())) is None:
+        if self.alarm is not None or (now := hacking.alarm(self.checks, self._scales())) is None:
             return
         options = self.options
         watched_reward = "the trained reward" if options.against is None else f"the score of {options.against}"
         where = f"in training (every {options.every} steps)" if options.every > 1 else "in every step"
-        self.found = hacking.finding(
+        self.alarm = hacking.finding(
             now, judge=options.judge.verifier.label, reward=watched_reward, where=where, examples=self.examples
         )
 
@@ -146,8 +146,8 @@ class HackingMonitor:
         """
         if self.options.against is not None:
             return 1.0, 1.0
-        if self.known_range is not None:
-            return self.known_range, 1.0
+        if self.reward_range is not None:
+            return self.reward_range, 1.0
         means = [check.reward for check in self.checks]
         return max(2 * hacking.spread(self.checks), max(means) - min(means)) or 1.0, 1.0
 

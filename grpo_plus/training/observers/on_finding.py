@@ -32,7 +32,7 @@ class Logged:
                 steps.append(step)
                 found.append(value)
 
-    def go_on(self, history: Iterable[Mapping[str, Any]]) -> None:
+    def load(self, history: Iterable[Mapping[str, Any]]) -> None:
         """Take the entries of a run so far."""
         self.series = {}
         for entry in history:
@@ -66,9 +66,9 @@ class OnFinding(TrainerCallback):
         self.stop_on = tuple(stop_on)
         self._logged, self._watch = Logged(), Watch()
         self._facts: dict[str, Any] = {}
-        self.told_by_trainer = False  # the trainer's own hook tells
+        self.reported_by_trainer = False  # the trainer's own hook tells
 
-    def tell(self, finding: Finding) -> None:
+    def report(self, finding: Finding) -> None:
         """Call the function."""
         try:
             self._call(finding)
@@ -78,26 +78,26 @@ class OnFinding(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
         """Read the settings, and the earlier logs of a resumed run, whose findings are not reported again."""
         self._facts = facts_of(vars(args), lora=bool(getattr(model, "peft_config", None)))
-        self._logged.go_on(state.log_history)
+        self._logged.load(state.log_history)
         self._watch = Watch()
         if state.log_history:
             self._watch.look(int(state.global_step), diagnose(Curves(self._logged.series, self._facts)))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        if self.told_by_trainer or not logs or LAST_LOG in logs:
+        if self.reported_by_trainer or not logs or LAST_LOG in logs:
             return
         step = int(state.global_step)
         self._logged.add(step, logs)
         fresh, _gone = self._watch.look(step, diagnose(Curves(self._logged.series, self._facts)))
         stops = [one for one in fresh if one.name in self.stop_on]
-        if self.stop_on and on_any_rank(args, len(stops)):
+        if self.stop_on and max_over_ranks(args, len(stops)):
             control.should_training_stop = control.should_save = True
         if state.is_world_process_zero:
             for one in fresh:
-                self.tell(one)
+                self.report(one)
 
 
-def on_any_rank(args: Any, said: int) -> int:
+def max_over_ranks(args: Any, said: int) -> int:
     """The largest number that a rank says; every rank must call it."""
     if args.world_size == 1:
         return said

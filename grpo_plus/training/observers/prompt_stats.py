@@ -48,13 +48,13 @@ class PromptStats(TrainerStage):
             texts = {digest_of(prompt).hex(): as_text(prompt)[:TEXT_KEPT] for prompt in prompts}
             for of_rank in gather_objects([texts]):
                 self._texts |= of_rank
-        with self._recorder.unharmed():
+        with self._recorder.warn_on_error():
             if self._missing is None:
                 self._missing = {key for key, _, _ in self._summary()["sample"]}
             self._texts = {key: text for key, text in self._texts.items() if key in self._missing}
             if sampled:
                 step = int(self.host.state.global_step) + 1  # the step that trains on it
-                self._recorder.keep(PROMPTS, self._line(self._summary()) | {"step": step})
+                self._recorder.append(PROMPTS, self._line(self._summary()) | {"step": step})
 
     def _line(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         changed = []

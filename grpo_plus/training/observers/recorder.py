@@ -28,7 +28,7 @@ from grpo_plus.sampling.token_spans import decoder
 from grpo_plus.training.batch.reward_table import is_truncated
 from grpo_plus.training.hooks import CRITIC_VALUES, ScoredBatch, TrainerStage
 from grpo_plus.training.observers.about import about
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.ranks import gather_objects
 from grpo_plus.trl.rollout import stop_token_ids
@@ -57,7 +57,7 @@ class Recorder(TrainerStage):
     """
 
     name = "record"
-    host: Run
+    host: RunHost
 
     def __init__(self, write_report: WriteReport) -> None:
         """Nothing is written before training or evaluation."""
@@ -91,7 +91,7 @@ class Recorder(TrainerStage):
         self._began, step = True, int(self.host.state.global_step)
         if not self.main:
             return
-        with self._careful():
+        with self._warn_on_disk_error():
             if step == 0:
                 self._move_aside()
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ class Recorder(TrainerStage):
         if self._about is None:
             self._about, self._estimator = about(self.host), self.host.estimator
         self._status |= values
-        with self._careful():
+        with self._warn_on_disk_error():
             self._write_status()
 
     def _move_aside(self) -> None:
@@ -178,16 +178,16 @@ class Recorder(TrainerStage):
         totals = [_total(row, trainer.reward_weights.tolist()) for row in rewards]
         groups = choose(totals, size)
         mine: dict[str, Any] = {"rows": [], "advantages": []}
-        with self.unharmed():
+        with self.warn_on_error():
             mine = rank_rows(trainer, batch, groups=groups, size=size)
         everywhere = gather_objects([mine])  # also where this rank failed: the others wait here
         if self.main and not self._failing:
-            with self.unharmed(), self._budget.spending():
-                self._keep(everywhere, groups, size, rewards, steps_by_row(batch.steps))
+            with self.warn_on_error(), self._budget.spending():
+                self._write_groups(everywhere, groups, size, rewards, steps_by_row(batch.steps))
         return True
 
     @contextlib.contextmanager
-    def unharmed(self) -> Iterator[None]:
+    def warn_on_error(self) -> Iterator[None]:
         """Whatever goes wrong, the run is worth more than its picture."""
         try:
             yield
@@ -196,7 +196,7 @@ class Recorder(TrainerStage):
                 "a batch of step %s was not recorded: %s", self.host.state.global_step, redact_text(repr(error))
             )
 
-    def _keep(
+    def _write_groups(
         self,
         everywhere: Sequence[dict[str, Any]],
         groups: Sequence[int],
@@ -258,7 +258,7 @@ class Recorder(TrainerStage):
         self._batches, self._evaluated = int(state["batches"]), int(state["evaluated"])
         self._budget.counted = int(state["bytes"]) if self.main and state["bytes"] is not None else None
 
-    def keep(self, name: str, line: Mapping[str, Any]) -> None:
+    def append(self, name: str, line: Mapping[str, Any]) -> None:
         """Append a line to one of the record's files; the first rank does."""
         if self.main and self._began and not self._failing:
             with self._budget.spending():
@@ -268,7 +268,7 @@ class Recorder(TrainerStage):
 
     def _append(self, name: str, value: Any) -> int:
         written = 0
-        with self._careful():
+        with self._warn_on_disk_error():
             if not (self.folder / RUN).exists():  # it was removed, or could not be written
                 self._write_status()
             written += append_line(self.folder / name, value)
@@ -278,7 +278,7 @@ class Recorder(TrainerStage):
         write_atomic(self.folder / RUN, dump((self._about or {}) | self._status) + "\n")
 
     @contextlib.contextmanager
-    def _careful(self) -> Iterator[None]:
+    def _warn_on_disk_error(self) -> Iterator[None]:
         """A disk that is full or cannot be written to costs lines of the record, not the run."""
         try:
             yield
@@ -298,7 +298,7 @@ def _total(rewards: Sequence[float | None], weights: Sequence[float]) -> float |
     return sum(scored) if scored else None
 
 
-def rank_rows(run: Run, batch: ScoredBatch, *, groups: Sequence[int], size: int) -> dict[str, Any]:
+def rank_rows(run: RunHost, batch: ScoredBatch, *, groups: Sequence[int], size: int) -> dict[str, Any]:
     """This rank's part of the chosen groups, and the advantages of all of its rows.
 
     ``groups`` are the numbers of the groups that are written, each of ``size`` completions. Only trained tokens have a

@@ -18,7 +18,7 @@ class Stages(Protocol):
     verifiers: Verifiers
 
 
-class Run(Host, Protocol):
+class RunHost(Host, Protocol):
     """Attributes of `GRPOPlusTrainer` beside those of TRL's trainer.
 
     ``card_facts`` are rows of the model card that only the caller knows, by name. ``command`` is what a command line

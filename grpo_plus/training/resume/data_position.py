@@ -185,7 +185,7 @@ class GenerationBatch(TrainerStage):
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
 
-    def is_held(self) -> bool:
+    def holds_batch(self) -> bool:
         """Every process has its part of a generation batch to go on with."""
         return all(gather_objects(["batch" in self._state]))
 
@@ -289,7 +289,7 @@ class DataPosition(TrainerStage):
             passes, taken = found
             return False, start_of_batch(Position(0, passes, taken), now)
         saved, was = Position(**self._saved["position"]), Geometry(**self._saved["geometry"])
-        keep = not self._check.changed and self._batch.is_held()
+        keep = not self._check.changed and self._batch.holds_batch()
         start = position(saved, was, now, holds_batch=keep)
         if start != saved and not self._check.changed and self.host.accelerator.is_main_process:
             logger.warning("%s does not hold its generation batch, which is drawn anew.", Path(checkpoint).name)

@@ -31,7 +31,7 @@ MAY_DIFFER = frozenset(
     ]
 )
 """Fields of the config that each process may have its own of."""
-OF_THE_PLACE = frozenset(["device_map", "cache_dir", "max_memory", "offload_folder", "local_files_only", "token"])
+MACHINE_KEYWORDS = frozenset(["device_map", "cache_dir", "max_memory", "offload_folder", "local_files_only", "token"])
 """The same of model_init_kwargs; a device_map of each rank is what guides to quantised models show."""
 _MOST = 10
 _WIDEST = 80
@@ -46,7 +46,7 @@ class RankCheck(TrainerStage):
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Processes that do not know of each other; machines where transformers would write no weights."""
-        if (launched := _of_launcher("WORLD_SIZE")) > setup.args.world_size:
+        if (launched := _launcher_count("WORLD_SIZE")) > setup.args.world_size:
             text = f"{launched} processes were started for one run (WORLD_SIZE), and accelerate knows of "
             remedy = (
                 "so that each would train by itself, into the same files: set use_cpu: true on CPUs, or start a "
@@ -64,12 +64,12 @@ class RankCheck(TrainerStage):
     def before_loading(self, setup: Setup) -> None:
         if setup.args.world_size == 1:
             return
-        check(_started_with(setup.args, self._recipe))
+        require_equal_on_ranks(_start_settings(setup.args, self._recipe))
         if machines() > 1:
-            _look_at_folder(Path(setup.args.output_dir), leads=setup.args.process_index == 0)
+            _check_output_folder(Path(setup.args.output_dir), leads=setup.args.process_index == 0)
 
 
-def check(mine: Mapping[str, Any]) -> None:
+def require_equal_on_ranks(mine: Mapping[str, Any]) -> None:
     """Compare something with what the other processes have; every process must call it.
 
     Raises:
@@ -100,23 +100,25 @@ def disagreement(everywhere: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 def machines() -> int:
     """How many machines the run's launcher has started it on; not all of them need have as many ranks."""
     if "GROUP_WORLD_SIZE" in os.environ:
-        return _of_launcher("GROUP_WORLD_SIZE")
-    return _of_launcher("WORLD_SIZE") // _of_launcher("LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in os.environ else 1
+        return _launcher_count("GROUP_WORLD_SIZE")
+    return (
+        _launcher_count("WORLD_SIZE") // _launcher_count("LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in os.environ else 1
+    )
 
 
 def _machine() -> int:
     if "GROUP_RANK" in os.environ:
-        return _of_launcher("GROUP_RANK")
-    return _of_launcher("RANK") // _of_launcher("LOCAL_WORLD_SIZE")
+        return _launcher_count("GROUP_RANK")
+    return _launcher_count("RANK") // _launcher_count("LOCAL_WORLD_SIZE")
 
 
-def _of_launcher(name: str) -> int:
+def _launcher_count(name: str) -> int:
     return int(os.environ.get(name) or "1")
 
 
-def _started_with(args: Any, recipe: Recipe) -> dict[str, Any]:
+def _start_settings(args: Any, recipe: Recipe) -> dict[str, Any]:
     twin = copy.copy(args)  # to_dict writes into model_init_kwargs, which the model is still to be loaded with
-    kwargs = {name: value for name, value in (args.model_init_kwargs or {}).items() if name not in OF_THE_PLACE}
+    kwargs = {name: value for name, value in (args.model_init_kwargs or {}).items() if name not in MACHINE_KEYWORDS}
     object.__setattr__(twin, "model_init_kwargs", kwargs)
     settings = {name: value for name, value in twin.to_dict().items() if name not in MAY_DIFFER}
     return {**plain(redact(settings)), "parts": parts_of(recipe), "version": dict(_versions())}
@@ -130,7 +132,7 @@ def _versions() -> Iterable[tuple[str, str]]:
             yield name, "none"
 
 
-def _look_at_folder(folder: Path, *, leads: bool) -> None:
+def _check_output_folder(folder: Path, *, leads: bool) -> None:
     """Say what becomes of checkpoints where the machines do not share the output folder."""
     word = broadcast_from_main(lambda: os.urandom(16).hex())
     probe = folder / f"{_PROBE}{word}"  # a name that no client of a network disk remembers as missing
@@ -154,7 +156,7 @@ def _look_at_folder(folder: Path, *, leads: bool) -> None:
         )
 
 
-def on_all_machines(checkpoint: Path) -> None:
+def require_on_all_machines(checkpoint: Path) -> None:
     """See that every process reaches the checkpoint that the main process has chosen; where one does not, all end."""
     if machines() == 1:
         return

@@ -14,7 +14,7 @@ from grpo_plus.checkpoints.choice import resume_choice
 from grpo_plus.checkpoints.folder import Choice
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Setup, TrainerStage
-from grpo_plus.training.resume.rank_check import check
+from grpo_plus.training.resume.rank_check import require_equal_on_ranks
 from grpo_plus.training.resume.run_fingerprint import differences, fingerprint, model_of
 from grpo_plus.training.resume.state import StateError, load, read
 from grpo_plus.trl.host import Host
@@ -74,7 +74,7 @@ class ResumeCheck(TrainerStage):
         self.changed, self._differs = {}, False
         mine = self._fingerprint()
         if self.host.accelerator.num_processes > 1:
-            check(_common(mine))
+            require_equal_on_ranks(_common(mine))
         self._now = gather_objects([mine])[0]
         yield
 
@@ -129,17 +129,17 @@ class ResumeCheck(TrainerStage):
         """Around the host's loading of optimizer and schedule, which puts their old settings over the new ones."""
         if not self._differs or self.host.is_deepspeed_enabled:
             return nullcontext()
-        return own_rates(self.host.optimizer, self.host.lr_scheduler)
+        return keep_optimizer_options(self.host.optimizer, self.host.lr_scheduler)
 
     def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Log, save and evaluate by this run's config, not the checkpoint's; restore the state of callbacks."""
         state.compute_steps(args, state.max_steps)
         if not args.restore_callback_states_from_checkpoint:  # else the host makes them anew
-            go_on(self.host.callback_handler.callbacks, state.stateful_callbacks)
+            restore_callbacks(self.host.callback_handler.callbacks, state.stateful_callbacks)
 
 
 @contextmanager
-def own_rates(optimizer: Any, schedule: Any) -> Iterator[None]:
+def keep_optimizer_options(optimizer: Any, schedule: Any) -> Iterator[None]:
     """Around the loading of a checkpoint's optimizer and schedule, which load the options that they were saved with.
 
     They stay as this run has set them. The learning rate becomes that of the new schedule at the checkpoint's step. A
@@ -158,7 +158,7 @@ def own_rates(optimizer: Any, schedule: Any) -> Iterator[None]:
     schedule._last_lr = rates  # noqa: SLF001 - what torch's own `get_last_lr` gives
 
 
-def go_on(callbacks: Sequence[TrainerCallback], states: Mapping[str, Any]) -> None:
+def restore_callbacks(callbacks: Sequence[TrainerCallback], states: Mapping[str, Any]) -> None:
     """Give callbacks the attributes that the checkpoint has of them; what they were made with stays.
 
     Of several of one class the host appends states at every checkpoint: theirs are the last.

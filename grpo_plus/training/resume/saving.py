@@ -41,7 +41,7 @@ class Saving:
         self._folder = Path()
         self._push = False
         self._best: tuple[float | None, int | None] = (None, None)  # metric and step, as of the last one written
-        self._noted: tuple[int, Sequence[TrainerStage], Undo] | None = (
+        self._snapshot: tuple[int, Sequence[TrainerStage], Undo] | None = (
             None  # the last whole step, its hooks, its random state
         )
         self._as_of: Sequence[TrainerStage] | None = None
@@ -52,7 +52,7 @@ class Saving:
         return self._host.args if self._problems is None else self._args
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[None]:
+    def collect_write_errors(self) -> Iterator[None]:
         """Keep a failed write of this process until all can be told; outside of checkpoints it is raised at once."""
         try:
             yield
@@ -64,7 +64,7 @@ class Saving:
                 raise
             self._problems.append(problem)
 
-    def postpones_push(self) -> bool:
+    def defer_push(self) -> bool:
         """Whether a push to the Hub has to wait: the checkpoint is not whole yet."""
         self._push = self._push or self._problems is not None
         return self._problems is not None
@@ -94,13 +94,13 @@ class Saving:
                 at.best_metric, at.best_global_step = self._best  # the best that is not on the disk is none
             self._not_written(folder, problem)
 
-    def note(self) -> None:
-        """Remember what a checkpoint between two steps holds besides weights, for `keep`."""
+    def snapshot_step(self) -> None:
+        """Remember what a checkpoint between two steps holds besides weights, for `save_last_step`."""
         devices = {parameter.device for parameter in self._host.model.parameters()} | {self._host.accelerator.device}
         frozen = [state.Frozen(hook) for hook in self._hooks]
-        self._noted = self._host.state.global_step, frozen, random_state(devices)
+        self._snapshot = self._host.state.global_step, frozen, random_state(devices)
 
-    def keep(self) -> Path:
+    def save_last_step(self) -> Path:
         """Save a checkpoint of the last whole step, from within one that cannot be finished; gives its folder.
 
         Before the next optimizer step the weights are still those; the rest was noted. In an evaluation, which follows
@@ -111,8 +111,8 @@ class Saving:
         if whole:
             return folder
         try:
-            if self._noted is not None and self._noted[0] == self._host.state.global_step:
-                _, self._as_of, restore = self._noted
+            if self._snapshot is not None and self._snapshot[0] == self._host.state.global_step:
+                _, self._as_of, restore = self._snapshot
                 restore()
             save_checkpoint_now(self._host)
         finally:
@@ -127,7 +127,7 @@ class Saving:
         began = time.time() - 1
         self._problems, self._args, self._folder = [], self._host.args, folder
         try:
-            with self.holding():
+            with self.collect_write_errors():
                 save_full_model(self._host, folder)
             problem = self._agreed()
         finally:
@@ -141,18 +141,18 @@ class Saving:
 
     def _write(self, folder: Path, rest: Callable[[], None]) -> FailedWrite | None:
         args = self._args
-        with self.holding():
+        with self.collect_write_errors():
             if args.should_save and folder.is_dir():  # torn, or of a branch that was left
                 checkpoints.remove(folder)
         if problem := self._agreed():  # before any process writes into the folder
             return problem
-        with self.holding():
+        with self.collect_write_errors():
             state.save(self._as_of or self._hooks, folder, rank=args.process_index, write=args.should_save)
-        with self.holding():
+        with self.collect_write_errors():
             rest()
         if problem := self._agreed():
             return problem
-        with self.holding():
+        with self.collect_write_errors():
             if args.should_save:
                 checkpoints.finish(folder, self._host.state.global_step)
         return self._agreed()

@@ -138,14 +138,14 @@ class ServerRollout(TrainerStage):
     def between_steps(self, saving: Saving) -> None:
         """Called after each step and its evaluation: the server may be lost before the next one ends."""
         if self.server is not None:
-            saving.note()
+            saving.snapshot_step()
 
     def _save(self, saving: Saving) -> str:
         """Save a checkpoint of the last whole step; returns the sentence about it."""
         step = self.host.state.global_step
         if step == self._began:
             return "No step was trained by then."
-        folder = saving.keep()
+        folder = saving.save_last_step()
         if saving.failed is not None:
             return f"The checkpoint of step {step} could not be written: {saving.failed}."
         return f"The run is saved up to step {step}, in {folder}."
