@@ -19,7 +19,7 @@ from grpo_plus.trl.rollout import reorder_buffer
 
 
 class UpdateEngine(TrainerStage):
-    """Runs the log-probability passes of a trainer through the engine, which is there once the trainer is loaded."""
+    """Runs the log-probability passes of a trainer through the engine, which is built once the trainer is loaded."""
 
     name = "engine"
     rank_local = True
@@ -41,19 +41,19 @@ class UpdateEngine(TrainerStage):
         leave_out_cudnn(host.accelerator.device)
 
     def shifted(self) -> str | None:
-        """Why padding on the left changes what the model scores, in words; None where its positions are relative."""
+        """Return the reason why padding on the left changes the model's scores; None with relative positions."""
         return self.engine.shifted(self.host.model, self.host.accelerator.device)
 
     def arrange(self, micro: Any) -> Any:
-        """The micro-batch, from a generation batch whose rows are laid out for the update."""
+        """Return the micro-batch from a generation batch whose rows are laid out for the update."""
         return reorder_buffer(self.host, micro, self.engine.arrange)
 
     def logps(self, trl: Score, *arguments: Any, **keywords: Any) -> Any:
-        """Log-probabilities and entropies from fewer tokens than TRL's own pass."""
+        """Compute log-probabilities and entropies from fewer tokens than TRL's own pass."""
         scored = self.engine.score(trl, *arguments, **keywords)
         if self.host.is_fsdp_enabled and not torch.is_grad_enabled():
-            # FSDP2 would keep the weights whole until a backward pass: a reference has none and could not be refreshed,
-            # and adapters that are off for a reference pass would get no gradient in the pass that trains them.
+            # FSDP2 would keep the weights unsharded until a backward pass: a reference has none and could not be
+            # refreshed, and adapters that are off for a reference pass would get no gradient in the training pass.
             let_go(arguments[0])
         return scored
 
@@ -66,8 +66,8 @@ class UpdateEngine(TrainerStage):
 
     def state_dict(self) -> dict[str, Any]:
         """The bound on a pass, if memory has run out, and the entropy that other ranks may wait for."""
-        learnt, asked = self.engine.tokens_per_pass, self._recipe.engine.tokens_per_pass
-        state: dict[str, Any] = {} if learnt == asked else {"tokens_per_pass": learnt, "asked": asked}
+        bound, configured = self.engine.tokens_per_pass, self._recipe.engine.tokens_per_pass
+        state: dict[str, Any] = {} if bound == configured else {"tokens_per_pass": bound, "asked": configured}
         return state | ({"last_entropy": entropy} if (entropy := self.engine.last_entropy) else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
