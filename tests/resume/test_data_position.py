@@ -25,8 +25,8 @@ class Batch:
     def holds_batch(self):
         return self.held
 
-    def begin(self, step, *, keep):
-        self.begun.append((step, keep))
+    def begin(self, step, *, restore=False):
+        self.begun.append((step, restore))
 
 
 class Sampler:

@@ -88,7 +88,7 @@ GRPOPlusTrainer({tiny_model!r}, reward_funcs=lambda completions, **_: [0.0] * le
     environment = {**clean_environment, "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert re.search(r"ConfigError: .*2 processes were started for one run .* knows of 1.* use_cpu: true", done.stderr)
+    assert re.search(r"ConfigError: .*2 processes were started for one run .* uses 1.* use_cpu: true", done.stderr)
 
 
 def test_checkpoints_on_each_machine_are_refused(monkeypatch):
