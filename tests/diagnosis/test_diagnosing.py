@@ -156,7 +156,7 @@ def test_what_a_model_wrote_reaches_no_terminal_as_commands():
     assert told.isprintable()
     assert told.startswith("reward 1, judge 0 (no ")
     assert told.endswith(" end")
-    assert "(no reason given): " in _side_by_side(one | {"reason": ""})
+    assert "(no reason): " in _side_by_side(one | {"reason": ""})
     assert len(_side_by_side(one | {"completion": "x" * 5000, "reason": ""})) < 200
 
 

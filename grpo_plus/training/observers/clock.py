@@ -16,7 +16,7 @@ from grpo_plus.trl.logs import log_training_metrics
 class StepClock(TrainerStage):
     """Adds up the seconds of each part of a step; a part that begins inside another one pauses it.
 
-    A card works on behind the program, so each border between two parts waits for it: some six waits a step.
+    CUDA runs asynchronously, so each border between two parts waits for the GPU: about six waits a step.
     """
 
     name = "clock"

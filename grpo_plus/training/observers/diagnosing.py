@@ -1,4 +1,4 @@
-"""Diagnosis while a run goes on: what is found is said, written down, told to callbacks, and may end the run."""
+"""Diagnosis of a run: findings are logged, recorded, reported to callbacks, and may end the run."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import log_metrics
 from grpo_plus.trl.ranks import adapter_configs
 from grpo_plus.trl.sharded import piece
-from grpo_verifiers.errors import ConfigError, Problem
+from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import get_logger, redact_text
 
@@ -40,16 +40,15 @@ class RunDiagnosis(TrainerStage):
     """Judges every log entry by the rules of `grpo_plus.diagnosis`, on all ranks alike.
 
     Attributes:
-        watch: what stands, and what was said.
-        stopped_by: the finding that ended the run; None: none did.
-        logs_at_end: whether what stands at the end is logged once more; a command that prints it sets it to False.
+        watch: open and reported findings.
+        stopped_by: the finding that ended the run, or None.
+        logs_at_end: log open findings at the end of the run; a command that prints them sets it to False.
     """
 
     name = "diagnosis"
     host: RunHost
 
     def __init__(self, recipe: Recipe, verifiers: Verifiers, recorder: Recorder | None) -> None:
-        """The ``recorder`` keeps a line for each finding, and the one that ended the run."""
         self.watch = Watch()
         self.stopped_by: Finding | None = None
         self.logs_at_end = True
@@ -63,19 +62,16 @@ class RunDiagnosis(TrainerStage):
         self._liked: list[dict[str, Any]] = []  # in an evaluation, by the trained reward and not by its judge
         self._failed = False
 
-    # -- the stage --------------------------------------------------------------------------------------------------
-
     def problems(self, setup: Setup) -> Sequence[Problem]:
         monitor = self._recipe.monitor
-        heard = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
-        never = never_found(setup.args, self._recipe, [name for one in heard for name in one.stop_on])
+        callbacks = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
+        problems = never_found(setup.args, self._recipe, [name for one in callbacks for name in one.stop_on])
         if monitor is None:
-            return never
+            return problems
         names = [*self._verifiers.function_names(setup.reward_funcs), *self._verifiers.labels]
-        problems = never
         if monitor.against is not None and monitor.against not in names:
-            told = ", ".join(names)
-            problems.append(f"diagnosis against is {monitor.against!r}, expected one of the rewards: {told}.")
+            rewards = ", ".join(names)
+            problems.append(f"diagnosis against is {monitor.against!r}, expected one of the rewards: {rewards}.")
         columns = getattr(setup.train_dataset, "column_names", None)
         if isinstance(columns, list | tuple) and not setup.rows_may_grow:
             problems += [
@@ -107,20 +103,19 @@ class RunDiagnosis(TrainerStage):
             verifiers=_described(self._recipe.verifiers),
             evaluating=_described(self._recipe.eval_verifiers),
         )
-        others = set(host.reward_func_names) - set(self._verifiers.labels)
+        functions = set(host.reward_func_names) - set(self._verifiers.labels)
         self._facts["reward_scale"] = float(host.reward_weights.abs().sum()) or 1.0
-        if others:
-            self._facts["rewards"] = sorted(others)
+        if functions:
+            self._facts["rewards"] = sorted(functions)
         elif self._monitor is not None:
             self._monitor.reward_range = self._facts["reward_scale"]
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         self._listeners = [one for one in self.host.callback_handler.callbacks if isinstance(one, OnFinding)]
-        theirs = [name for one in self._listeners for name in one.stop_on]
-        if wrong := never_found(self.host.args, self._recipe, theirs):
-            raise ConfigError(wrong)
-        self._stop_on = frozenset([*self._recipe.stop_on, *theirs])
+        names = [name for one in self._listeners for name in one.stop_on]
+        raise_all(never_found(self.host.args, self._recipe, names))
+        self._stop_on = frozenset([*self._recipe.stop_on, *names])
         self.stopped_by = None
         for one in self._listeners:
             one.reported_by_trainer = True
@@ -149,24 +144,24 @@ class RunDiagnosis(TrainerStage):
         if self._monitor is not None and self._due():
             self._monitor.collect(self.host, int(self.host.state.global_step), completions, rewards_NK)
         elif not self.host.model.training and self._facts["judges"]:
-            with contextlib.suppress(Exception):  # examples are for people, and no more
-                self._keep_liked(completions, rewards_NK)
+            with contextlib.suppress(Exception):  # examples are optional
+                self._store_liked(completions, rewards_NK)
 
     def _due(self) -> bool:
         training = bool(self.host.model.training)
         return self._monitor is not None and training and self._monitor.due(int(self.host.state.global_step))
 
-    def _keep_liked(self, completions: Completions, rewards_NK: torch.Tensor) -> None:
-        """Keep completions of an evaluation that the trained reward likes and its judge does not."""
+    def _store_liked(self, completions: Completions, rewards_NK: torch.Tensor) -> None:
+        """Store completions of an evaluation with a high reward and a low score of its judge."""
         first = self.host.accelerator.process_index * len(completions)
-        told = watched(rewards_NK, self.host.reward_weights, self.host.reward_func_names, None)
-        middle = sum(value for value in told if not isnan(value)) / max(1, len(told))
+        rewards = watched(rewards_NK, self.host.reward_weights, self.host.reward_func_names, None)
+        mean = sum(value for value in rewards if not isnan(value)) / max(1, len(rewards))
         for live in self._verifiers.evaluation:
             if live.verifier.label not in self._facts["judges"]:
                 continue
             for row, verdict in enumerate(live.verdicts[: len(completions)]):
-                reward = told[first + row]
-                if verdict.score is not None and verdict.score <= 0 < reward and reward >= middle:
+                reward = rewards[first + row]
+                if verdict.score is not None and verdict.score <= 0 < reward and reward >= mean:
                     step = int(self.host.state.global_step)
                     self._liked.append(example(step, completions, row, reward, verdict))
         del self._liked[: -2 * EXAMPLES]
@@ -177,25 +172,25 @@ class RunDiagnosis(TrainerStage):
         restored, self._restored = self._restored, {}
         self._weights = {
             name: restored[name] if name in restored and restored[name].shape == fresh.shape else fresh
-            for name, fresh in self._sampled().items()
+            for name, fresh in self._sample_weights().items()
         }
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """Log how far the adapter has moved since the last log; report an alarm of the monitor at once."""
         if control.should_log and self._weights:
-            fresh = self._sampled()
+            fresh = self._sample_weights()
             moved = [float((fresh[name] - one).square().mean()) for name, one in self._weights.items() if name in fresh]
             log_metrics(self.host, {MOVED: (sum(moved) / max(1, len(moved))) ** 0.5})
             self._weights = fresh
         alarmed = self._monitor is not None and self._monitor.alarm is not None
         if alarmed and "hacking" not in self.watch.standing:
-            self._look(int(state.global_step), control)
+            self._diagnose(int(state.global_step), control)
 
     def on_log(self, _args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if not logs or LAST_LOG in logs:
             return
         self._logged.add(int(state.global_step), logs)
-        self._look(int(state.global_step), control, evaluates=not any(key.startswith("eval_") for key in logs))
+        self._diagnose(int(state.global_step), control, evaluates=not any(key.startswith("eval_") for key in logs))
 
     def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """Leave the end of the pass to the resumed run, if the run was stopped."""
@@ -209,22 +204,22 @@ class RunDiagnosis(TrainerStage):
             logger.warning("at the end of the run:\n  %s", "\n  ".join(lines))
 
     def lines_at_end(self) -> list[str]:
-        """What stands, for people; the gravest first."""
-        since = {name: held.since for name, held in self.watch.standing.items()}
-        return [redact_text(f"{one.name} (since step {since[one.name]}): {one.text}") for one in self._standing()]
+        """Format the open findings, most severe first."""
+        since = {name: one.since for name, one in self.watch.standing.items()}
+        return [redact_text(f"{one.name} (since step {since[one.name]}): {one.text}") for one in self._open_findings()]
 
-    def _standing(self) -> list[Finding]:
-        return in_order(held.finding for held in self.watch.standing.values())
+    def _open_findings(self) -> list[Finding]:
+        return in_order(one.finding for one in self.watch.standing.values())
 
     @property
     def severe(self) -> bool:
-        """Whether something stands that makes the run worthless."""
-        return any(one.severity == "severe" for one in self._standing())
+        """True if an open finding makes the run worthless."""
+        return any(one.severity == "severe" for one in self._open_findings())
 
     @property
     def outcome(self) -> str:
-        """What became of the run, by the gravest finding that says so; empty: nothing is said against it."""
-        return next((one.outcome for one in self._standing() if one.outcome), "")
+        """The run's outcome by its most severe open finding; empty without one."""
+        return next((one.outcome for one in self._open_findings() if one.outcome), "")
 
     def state_dict(self) -> dict[str, Any]:
         monitor = {} if self._monitor is None else self._monitor.state_dict()
@@ -244,53 +239,51 @@ class RunDiagnosis(TrainerStage):
     def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._restored = tensors
 
-    # -- its parts --------------------------------------------------------------------------------------------------
-
-    def _sampled(self) -> dict[str, torch.Tensor]:
-        """Some values of the adapter's weights, of a run that records how far they move."""
+    def _sample_weights(self) -> dict[str, torch.Tensor]:
+        """Return some values of the adapter's weights, in a recorded run."""
         if not (self._facts["lora"] and self._recipe.report.record):
             return {}
         trained = [(name, one) for name, one in self.host.model.named_parameters() if one.requires_grad]
         chosen = trained[:: max(1, len(trained) // _WEIGHTS)]
-        found = [(name, piece(one).detach().flatten()[:_VALUES].float().cpu().clone()) for name, one in chosen]
-        return {name: one for name, one in found if one.numel() and not one.is_meta}
+        values = [(name, piece(one).detach().flatten()[:_VALUES].float().cpu().clone()) for name, one in chosen]
+        return {name: one for name, one in values if one.numel() and not one.is_meta}
 
-    def _found(self) -> list[Finding]:
+    def _findings(self) -> list[Finding]:
         try:
-            found = diagnose(Curves(self._logged.series, self._facts))
+            findings = diagnose(Curves(self._logged.series, self._facts))
         except Exception as error:  # noqa: BLE001 - a diagnosis must not end a run
             if not self._failed:
-                logger.warning("the diagnosis failed, training goes on: %s", redact_text(repr(error)))
-            self._failed, found = True, []
+                logger.warning("the diagnosis failed, training continues: %s", redact_text(repr(error)))
+            self._failed, findings = True, []
         alarm = None if self._monitor is None else self._monitor.alarm
         if alarm is not None:
-            found = in_order([alarm, *(one for one in found if one.name != alarm.name)])
-        return found
+            findings = in_order([alarm, *(one for one in findings if one.name != alarm.name)])
+        return findings
 
-    def _look(self, step: int, control: Any, *, evaluates: bool = True) -> None:
-        """Say what began and what ended; stop where the config says so, on all ranks or on none."""
-        fresh, gone = self.watch.look(step, [self._with_examples(one) for one in self._found()])
+    def _diagnose(self, step: int, control: Any, *, evaluates: bool = True) -> None:
+        """Report findings that begin or end; stop by the config's ``stop_on``, on all ranks or on none."""
+        fresh, ended = self.watch.look(step, [self._with_examples(one) for one in self._findings()])
         for one in fresh:
             self._write({"step": step, **one.as_data()})
             if self.watch.is_new(one):
-                self._say(step, one)
-        for held in gone:
-            self._write({"step": step, "name": held.finding.name, "ends": True})
-            if self.watch.ends_newly(held.finding.name) and self.main:
-                logger.warning("%s is over (steps %d to %d).", held.finding.name, held.since, step)
+                self._report(step, one)
+        for entry in ended:
+            self._write({"step": step, "name": entry.finding.name, "ends": True})
+            if self.watch.ends_newly(entry.finding.name) and self.main:
+                logger.warning("%s is over (steps %d to %d).", entry.finding.name, entry.since, step)
         if self._stop_on:
             names = list(RULES)
             mine = [names.index(one.name) + 1 for one in fresh if one.name in self._stop_on]
-            told = max_over_ranks(self.host.args, max(mine, default=0))
-            if told and step < self.host.state.max_steps:
-                self._stop(names[told - 1], control, evaluates=evaluates)
+            number = max_over_ranks(self.host.args, max(mine, default=0))
+            if number and step < self.host.state.max_steps:
+                self._stop(names[number - 1], control, evaluates=evaluates)
 
     def _with_examples(self, one: Finding) -> Finding:
         if one.name != "hacking" or one.examples:
             return one
         return Finding(**{**vars(one), "examples": tuple(self._liked[-EXAMPLES:])})
 
-    def _say(self, step: int, one: Finding) -> None:
+    def _report(self, step: int, one: Finding) -> None:
         if not self.main:
             return
         lines = [f"{one.name}, step {step}: {one.text}", *map(_side_by_side, one.examples[:_SHOWN])]
@@ -303,8 +296,8 @@ class RunDiagnosis(TrainerStage):
             self._recorder.append(FINDINGS, {"kind": "finding", **line})
 
     def _stop(self, name: str, control: Any, *, evaluates: bool) -> None:
-        held = self.watch.standing.get(name)
-        self.stopped_by = held.finding if held is not None else Finding(name, "warning", name, "", "")
+        entry = self.watch.standing.get(name)
+        self.stopped_by = entry.finding if entry is not None else Finding(name, "warning", name, "", "")
         control.should_training_stop = control.should_save = True
         control.should_evaluate = evaluates and evaluation_enabled(self.host)
         if self.main:
@@ -316,7 +309,7 @@ def _described(parts: Sequence[VerifierPart]) -> list[dict[str, Any]]:
 
 
 def _side_by_side(one: Mapping[str, Any]) -> str:
-    """A completion beside what was said of it, in one line that is safe to print."""
-    said, reason = (readable(" ".join(str(one[name]).split()), 2 * LONGEST) for name in ("completion", "reason"))
-    said = said if len(said) <= _WIDE else f"…{said[-_WIDE:]}"
-    return f"reward {one['reward']:g}, judge {one['judge']:g} ({reason or 'no reason given'}): {said}"
+    """Format a completion and its scores on one line that is safe to print."""
+    text, reason = (readable(" ".join(str(one[name]).split()), 2 * LONGEST) for name in ("completion", "reason"))
+    text = text if len(text) <= _WIDE else f"…{text[-_WIDE:]}"
+    return f"reward {one['reward']:g}, judge {one['judge']:g} ({reason or 'no reason'}): {text}"

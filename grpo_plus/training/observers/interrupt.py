@@ -19,8 +19,8 @@ SAME_PRESS = 1.0
 """Seconds in which a signal counts as a repetition of the first: a launcher forwards a terminal's Ctrl-C again."""
 
 
-class EvaluationInterrupted(Exception):  # noqa: N818 - somebody's wish, and no error
-    """An evaluation was left because of a signal: the step before it is done, and nothing is saved yet."""
+class EvaluationInterrupted(Exception):  # noqa: N818 - requested by a signal, and no error
+    """A signal ended an evaluation: the step before it is complete, and nothing is saved yet."""
 
 
 class Interruption(TrainerCallback):
@@ -34,7 +34,7 @@ class Interruption(TrainerCallback):
         self.stopped = False
         self._on_stop = stopped
         self._leads = leads
-        self._heard = 0.0
+        self._received = 0.0  # time of the first signal
 
     @property
     def exit_code(self) -> int:
@@ -47,22 +47,22 @@ class Interruption(TrainerCallback):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        before = {number: signal.signal(number, self._receive) for number in SIGNALS}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.number is None:
-            self.number, self._heard = number, now
+            self.number, self._received = number, now
             if self._leads:
-                # A print from within a print would raise.
+                # A print during a print would raise.
                 os.write(2, b"\nStopping: this step is finished first, then a checkpoint is saved. Again: at once.\n")
             return
-        if now - self._heard < SAME_PRESS and _was_launched():
+        if now - self._received < SAME_PRESS and _was_launched():
             return
         try:
             sys.stdout.flush()
@@ -71,7 +71,9 @@ class Interruption(TrainerCallback):
 
     def on_step_end(self, args: Any, _state: Any, control: Any, **_: Any) -> None:
         """Save and stop on all ranks in the same step."""
-        if self._agreed(args):
+        number = max_over_ranks(args, self.number or 0)
+        self.number = self.number or number or None
+        if number:
             self.stopped = True
             control.should_save = True
             control.should_evaluate = False
@@ -103,12 +105,6 @@ class Interruption(TrainerCallback):
         self.stopped = True
         if self._on_stop is not None:
             self._on_stop()
-
-    def _agreed(self, args: Any) -> bool:
-        heard = max_over_ranks(args, self.number or 0)
-        if self.number is None and heard:
-            self.number = heard
-        return bool(heard)
 
 
 def _was_launched() -> bool:

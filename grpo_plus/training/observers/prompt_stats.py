@@ -1,4 +1,4 @@
-"""How the prompts of a run stand: how many are always, never or sometimes solved, and the pass rates of a sample."""
+"""Records prompts of a run: how many are always, never or sometimes solved, and the pass rates of a sample."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -31,8 +31,8 @@ class PromptStats(TrainerStage):
         self._begin()
 
     def _begin(self) -> None:
-        self._texts: dict[str, str] = {}  # by digest, of drawn prompts that no line has
-        self._missing: set[str] | None = None  # prompts of the sample whose text no line has; None: not asked yet
+        self._texts: dict[str, str] = {}  # by digest, of prompts without a line
+        self._missing: set[str] | None = None  # prompts of the sample whose text no line has; None at the start
         self._written: dict[str, tuple[float, float]] = {}
 
     def training(self) -> AbstractContextManager[None]:
@@ -40,7 +40,7 @@ class PromptStats(TrainerStage):
         return nullcontext()
 
     def record(self, batch: ScoredBatch, *, sampled: bool) -> None:
-        """Take the prompts of all rounds of a training batch; write a line for a ``sampled`` batch."""
+        """Collect the prompts of all rounds of a training batch; write a line for a ``sampled`` batch."""
         if not self.host.model.training:
             return
         for part in batch.rounds or (batch,):
@@ -58,10 +58,10 @@ class PromptStats(TrainerStage):
 
     def _line(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         changed = []
-        for key, drawn, rate in summary["sample"]:
-            if rate is not None and self._written.get(key) != (drawn, rate):
-                self._written[key] = drawn, rate
-                changed.append({"prompt": key[:KEY], "drawn": round(drawn, 3), "rate": round(rate, 4)})
+        for key, count, rate in summary["sample"]:
+            if rate is not None and self._written.get(key) != (count, rate):
+                self._written[key] = count, rate
+                changed.append({"prompt": key[:KEY], "drawn": round(count, 3), "rate": round(rate, 4)})
         texts, self._texts = self._texts, {}
         self._missing = (self._missing or set()) - texts.keys()
         texts = {key[:KEY]: text for key, text in texts.items()}
