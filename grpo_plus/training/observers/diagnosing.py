@@ -25,7 +25,7 @@ from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import log_metrics
 from grpo_plus.trl.ranks import adapter_configs
 from grpo_plus.trl.sharded import piece
-from grpo_verifiers.errors import Problem
+from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import get_logger, redact_text
 
