@@ -1,11 +1,12 @@
 """`GRPOPlusConfig`: TRL's config with the parts that can be swapped."""
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from grpo_plus.trl.fields import allow_single_generation, drop_backend_without_launcher, resolve_renamed_fields
+from grpo_plus.recipe.flags import dotted_flags, moved
+from grpo_plus.recipe.forms import normalise
+from grpo_plus.trl.fields import resolve_renamed_fields
 from grpo_plus.trl.versions import check_version
 
 check_version()
@@ -15,12 +16,10 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
 from grpo_plus.recipe.critic_options import CriticOptions  # noqa: E402 - same
-from grpo_plus.recipe.fields import normalise  # noqa: E402 - same
-from grpo_plus.recipe.forms import HEADS, dotted_flags, moved  # noqa: E402 - same
-from grpo_plus.recipe.host import host_problems, unseen_best_problems  # noqa: E402 - same
+from grpo_plus.recipe.flags import MOVED  # noqa: E402 - same
+from grpo_plus.recipe.host import host_check, host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
-from grpo_plus.recipe.parts import DEAD_GROUPS, READ, read_recipe  # noqa: E402 - same
-from grpo_plus.recipe.ranges import judge  # noqa: E402 - same
+from grpo_plus.recipe.parts import DEAD_GROUPS, fingerprint, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
 from grpo_plus.recipe.reward_model_options import RewardModelOptions  # noqa: E402 - same
 from grpo_plus.recipe.settings import (  # noqa: E402 - same
@@ -30,16 +29,16 @@ from grpo_plus.recipe.settings import (  # noqa: E402 - same
     RolloutOptions,
     keys_of,
 )
+from grpo_plus.recipe.values import HEADS, judge  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.redaction import redact  # noqa: E402 - same
-from grpo_verifiers.registry import Registry  # noqa: E402 - same
 
 ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_flags(), selection_flags()
-"""Keywords of the built-in parts, for any parser; ours takes those of plug-ins too."""
+"""Keywords of the built-in parts, for any parser; the command line adds those of plug-ins."""
 MAPPINGS = (*HEADS, "critic", "reward_model")
 _RECIPE = "_recipe"
-"""Where a config holds its recipe beside what it was made of: no field, so never written down."""
+"""Attribute for the recipe and its fingerprint; not a field, so it is never saved."""
 CHECKED_ELSEWHERE = (
     *MAPPINGS,
     *("verifiers", "eval_verifiers", "plugins", "tools", "environment"),
@@ -66,19 +65,19 @@ class GRPOPlusConfig(GRPOConfig):
         plugins: modules (``package.module``) or files (``./file.py``) to import, so that their decorators register.
         engine: how the update runs: a layout, or the keys of `grpo_plus.recipe.settings.EngineOptions`.
         tools: tools that the model may call while it answers, by name, or mappings with the keys name, label, timeout
-            and keywords of the tool. They run apart from the trainer.
+            and keywords of the tool. They run in processes of their own.
         environment: the environment that each completion plays with, in the same form; or a mapping of the values of
             the column ``environment`` to such.
         reward_model: a reward model that trains along on pairs which the other rewards order: a mapping of the options
-            of `grpo_plus.recipe.reward_model_options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
-        selection: how often each prompt is drawn, as `NAME` or `{name: NAME, keyword: value}`; None leaves TRL's
+            of `grpo_plus.reward_model.options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
+        selection: sampling weights of the prompts, as `NAME` or `{name: NAME, keyword: value}`; None leaves TRL's
             sampler, which draws all alike.
-        dead_groups: what becomes of groups without contrast, from which the estimator learns nothing: ``keep`` trains
+        dead_groups: the treatment of groups without contrast, from which the estimator learns nothing: ``keep`` trains
             on, ``resample`` (``rounds``) draws other prompts in their place, ``roulette`` (``after``, ``keep``) stops
             most of them half-way and weights the rest, ``replay`` (``age``, ``groups``) puts live groups of earlier
             batches there.
         critic: a critic for the estimator `gae`, by the keys of `CriticOptions`; ``{}`` has them at their defaults.
-        rollout: how completions are drawn: a way, or the keys of `grpo_plus.recipe.settings.RolloutOptions`.
+        rollout: the way completions are sampled, or the keys of `grpo_plus.recipe.settings.RolloutOptions`.
         report: the record for ``grpo-plus report``: true, false, or the keys of
             `grpo_plus.recipe.settings.ReportOptions`.
         diagnosis: a judge against reward hacking, and findings that end the run, by the keys of
@@ -101,7 +100,7 @@ class GRPOPlusConfig(GRPOConfig):
             **dotted_flags("objective", OBJECTIVE_FLAGS),
         },
     )
-    # An entry is a name or a mapping; the annotation is what TRL's parser can build from the command line.
+    # An entry is a name or a mapping; TRL's parser can build only the annotated type from the command line.
     verifiers: list[str] | None = field(
         default=None,
         metadata={"help": "Verifiers that reward: names, references, or mappings."},
@@ -129,7 +128,7 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={"help": "Tools that the model may call: names, references, or mappings."},
     )
-    # A name, a mapping with the key name, or such by the values of the column; given as text on the command line.
+    # A name, a mapping with the key name, or such by the values of the column; a text on the command line.
     environment: str | None = field(
         default=None,
         metadata={"help": "The environment of each row: a name or reference, or several by the column environment."},
@@ -144,14 +143,14 @@ class GRPOPlusConfig(GRPOConfig):
     selection: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "How often each prompt is drawn: NAME or {name: NAME, ...}; unset: all alike (TRL's sampler).",
+            "help": "Sampling weights of prompts: NAME or {name: NAME, ...}; unset: all alike (TRL's sampler).",
             **dotted_flags("selection", SELECTION_FLAGS),
         },
     )
     dead_groups: dict[str, Any] | str | None = field(
         default="keep",
         metadata={
-            "help": "What becomes of groups that teach nothing: keep, resample, roulette or replay.",
+            "help": "Treatment of groups that teach nothing: keep, resample, roulette or replay.",
             **dotted_flags("dead_groups", keys_of(*DEAD_GROUPS.values())),
         },
     )
@@ -165,14 +164,14 @@ class GRPOPlusConfig(GRPOConfig):
     rollout: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "How completions are drawn: auto or stock, rows, vllm_sync; unset: auto with a part of ours.",
+            "help": "Sampling of completions: auto or stock, rows, vllm_sync; unset: auto with a part of grpo_plus.",
             **dotted_flags("rollout", keys_of(RolloutOptions)),
         },
     )
     report: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Keep a record for the report: true, false, or {every: STEPS}; unset: true with a part of ours.",
+            "help": "Record for the report: true, false, or {every: STEPS}; unset: true with a part of grpo_plus.",
             **dotted_flags("report", keys_of(ReportOptions)),
         },
     )
@@ -185,87 +184,69 @@ class GRPOPlusConfig(GRPOConfig):
     )
 
     def __new__(cls, *_: Any, **values: Any) -> Self:
-        """Name the new spelling of fields of earlier versions, which are no parameters any more."""
-        raise_all(moved(values))
+        """Refuse fields of earlier versions by their present spelling."""
+        if not MOVED.keys().isdisjoint(values):
+            raise_all(moved(values))
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
         """Normalise, resolve and check everything, before any model loads."""
-        redact(vars(self))  # remembers secrets, for whatever is said from here on
-        wrong_values = self._judge_values()
-        problems: list[Problem] = [*wrong_values.values(), *normalise(self, config_folder())]
-        self._accept_consistent_batch_sizes()
-        recipe, wrong_parts = read_recipe(self)
-        problems += [*wrong_parts, *unseen_best_problems(self)]
-        problems += host_problems(type(self), vars(self), self._ask_host, tuple(wrong_values))
+        redact(vars(self))  # remembers the secrets, so that messages hide them
+        fields = self.__dataclass_fields__
+        values = {name: getattr(self, name, None) for name in fields}
+        wrong_values, right_values = judge(type(self), values, skip=CHECKED_ELSEWHERE)
+        for name, value in right_values.items():
+            setattr(self, name, value)
+        # TRL fills in both of these, and refuses both when a config is built from its own values.
+        rows, steps = self.generation_batch_size, self.steps_per_generation
+        if steps is not None and rows == self.per_device_train_batch_size * process_count() * steps:
+            self.generation_batch_size: int | None = None
+        parts, wrong_forms = normalise(self, config_folder())
+        recipe, wrong_parts = read_recipe(self, parts)
+        defaults = {name: spec.default for name, spec in fields.items()}
+        wrong_names, renamed = resolve_renamed_fields({name: getattr(self, name, None) for name in fields}, defaults)
+        for name, value in renamed.items():
+            setattr(self, name, value)
+        problems: list[Problem] = [*{**wrong_values, **wrong_names}.values(), *wrong_forms, *wrong_parts]
+        problems += unseen_best_problems(self)
+        check = host_check(self, super().__post_init__)
+        problems += host_problems(type(self), vars(self), check, (*wrong_values, *wrong_names))
         raise_all(problems)
-        self._hold(recipe)
+        self.__dict__[_RECIPE] = fingerprint(self), recipe
 
     @property
     def recipe(self) -> Recipe:
-        """The parts of the run, resolved once; anew where a field that they are made of was set since.
+        """The parts of the run, resolved once; resolved anew after a change of a field that they depend on.
 
         Raises:
-            ConfigError: the fields that were set do not go together.
+            ConfigError: the changed fields contradict each other.
         """
         return self.current_recipe()
 
     def current_recipe(self) -> Recipe:
-        """The same, for the trainer: a subclass may have a field that is called ``recipe``."""
-        held: tuple[str, Recipe] | None = self.__dict__.get(_RECIPE)
-        if held is not None and held[0] == self._made_of():
-            return held[1]
-        problems = normalise(self, config_folder())
-        recipe, wrong_parts = read_recipe(self)
-        raise_all([*problems, *wrong_parts])
-        self._hold(recipe)
+        """Return `recipe`, for the trainer: a subclass may have a field of that name."""
+        stored: tuple[str, Recipe] | None = self.__dict__.get(_RECIPE)
+        if stored is not None and stored[0] == fingerprint(self):
+            return stored[1]
+        parts, wrong_forms = normalise(self, config_folder())
+        recipe, wrong_parts = read_recipe(self, parts)
+        raise_all([*wrong_forms, *wrong_parts])
+        self.__dict__[_RECIPE] = fingerprint(self), recipe
         return recipe
 
-    def _hold(self, recipe: Recipe) -> None:
-        self.__dict__[_RECIPE] = self._made_of(), recipe
-
-    def _made_of(self) -> str:
-        return repr([Registry.replacements, *(getattr(self, name) for name in READ)])
-
     def __getstate__(self) -> dict[str, Any]:
-        """The fields without the recipe: it holds live verifiers, and is read from the fields where it is needed."""
+        """The fields without the recipe: it has live verifiers, and is read from the fields again."""
         return {name: value for name, value in vars(self).items() if name != _RECIPE}
-
-    def _judge_values(self) -> Mapping[str, str]:
-        """Problems of types and ranges, by field. Defaults replace wrong values, so that all else is checked."""
-        fields = self.__dataclass_fields__
-        judged = judge(type(self), {name: getattr(self, name, None) for name in fields}, skip=CHECKED_ELSEWHERE)
-        for name, value in judged.instead.items():
-            setattr(self, name, value)
-        given = {name: getattr(self, name, None) for name in fields}
-        differing, renamed = resolve_renamed_fields(given, {name: spec.default for name, spec in fields.items()})
-        for name, value in renamed.items():
-            setattr(self, name, value)
-        return {**judged.problems, **differing}
-
-    def _ask_host(self, values: dict[str, Any]) -> None:
-        """Have TRL and transformers check and complete the config with these values in the place of its own."""
-        self.__dict__.clear()
-        self.__dict__.update(values)
-        with allow_single_generation(self), drop_backend_without_launcher(self):
-            super().__post_init__()
 
     @property
     def world_size(self) -> int:
         """The processes there are, or those that a launcher is about to start."""
         return planned_processes() or int(super().world_size)
 
-    def _accept_consistent_batch_sizes(self) -> None:
-        """Let a config be built from its own values: TRL fills in both of these and then refuses to be given both."""
-        whole: int | None = self.generation_batch_size
-        steps: int | None = self.steps_per_generation
-        if steps is not None and whole == self.per_device_train_batch_size * process_count() * steps:
-            self.generation_batch_size: int | None = None
-
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain data, without secrets: experiment trackers and files get these."""
-        found: dict[str, Any] = redact(super().to_dict())
-        return found
+        values: dict[str, Any] = redact(super().to_dict())
+        return values
 
     def __str__(self) -> str:
         lines = [f"{name}={value!r},\n" for name, value in sorted(self.to_dict().items())]
@@ -274,7 +255,7 @@ class GRPOPlusConfig(GRPOConfig):
     __repr__ = __str__
 
     def without_secrets(self) -> "GRPOPlusConfig":
-        """A copy to be stored beside a model, in which secrets are replaced by `grpo_verifiers.redaction.HIDDEN`."""
+        """A copy to store with a model, in which secrets are replaced by `grpo_verifiers.redaction.HIDDEN`."""
         twin = copy.copy(self)
         for name, value in list(vars(twin).items()):
             if isinstance(value, str | list | tuple | dict):
@@ -282,7 +263,7 @@ class GRPOPlusConfig(GRPOConfig):
         return twin
 
     def as_written(self) -> "GRPOPlusConfig":
-        """The same config for the host to go on with while it writes itself down: a pickle of it holds no secrets."""
+        """A copy for the host to pickle, whose pickle has no secrets."""
         reduced = lambda *_: (copy.copy, (self.without_secrets(),))  # noqa: E731 - a method
         twin = copy.copy(self)
         twin.__dict__[_RECIPE] = self.__dict__.get(_RECIPE)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from grpo_plus.config import GRPOPlusConfig
+from grpo_plus.recipe.truncation import shown
 from grpo_plus.trl.fields import bind_trainer_arguments
 from grpo_plus.trl.host import temporary_attribute
 from grpo_plus.trl.logs import escape_printed_table
@@ -15,9 +16,8 @@ from trl import GRPOTrainer  # isort: skip - after the version check of the conf
 
 from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
-from grpo_plus.recipe.notes import say_notes
 from grpo_plus.recipe.recipe import Chosen, recipe_of
-from grpo_plus.report.visible import shown
+from grpo_plus.recipe.table import say_notes
 from grpo_plus.report.write import write_report
 from grpo_plus.training.batch.advantages import StepScorer
 from grpo_plus.training.hooks import Hook, Setup, check_hooks

@@ -110,12 +110,12 @@ def _row(chain: SumChain) -> dict[str, Any]:
 
 def _held_out(trainer: Any, case: Case) -> dict[str, float]:
     from grpo_plus.evaluation.run import evaluate
-    from grpo_plus.evaluation.sample import Drawing
+    from grpo_plus.evaluation.sample import SampleSettings
     from grpo_verifiers import get_verifier
 
     rows = [_row(chain) for chain in distinct(chains(seed=1, held_out=True), case["held_out"])]
     judges = [get_verifier("math_steps", aggregate="mean"), get_verifier("math")]
-    drawing = Drawing(max_completion_length=task.MOST)
+    drawing = SampleSettings(max_completion_length=task.MOST)
     found = evaluate(trainer.model, trainer.processing_class, rows, judges, n=4, drawing=drawing, seed=case["seed"])
     scores = (found.results[name].score for name in ("math_steps", "math"))
     return {name: 0.0 if score is None else score.value for name, score in zip(MEASURES, scores, strict=True)}

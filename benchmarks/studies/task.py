@@ -196,10 +196,10 @@ def accuracy(
 ) -> float:
     """The share of right answers, by the maths verifier."""
     from grpo_plus.evaluation.run import evaluate
-    from grpo_plus.evaluation.sample import Drawing
+    from grpo_plus.evaluation.sample import SampleSettings
     from grpo_verifiers import get_verifier
 
-    chosen = Drawing(**{"max_completion_length": MOST, **drawing})
+    chosen = SampleSettings(**{"max_completion_length": MOST, **drawing})
     found = evaluate(model, tokenizer, rows, get_verifier("math"), n=n, drawing=chosen, seed=seed)
     right = found.results["math"].accuracy
     return 0.0 if right is None else right.value

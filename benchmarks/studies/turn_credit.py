@@ -77,17 +77,19 @@ def _make(folder: Path, *, steps: int) -> None:
 
 def _won(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> float:
     """The share of held-out games that are won, two each."""
-    from grpo_plus.evaluation.run import draw, pairs_of
-    from grpo_plus.evaluation.sample import Drawing, Sampler
+    from grpo_plus.evaluation.run import judged_samples, pairs_of
+    from grpo_plus.evaluation.sample import Sampler, SampleSettings
     from grpo_plus.evaluation.turns import TurnSampler
 
     trainer.model.eval()
-    sampler = Sampler(trainer.model, trainer.processing_class, Drawing(max_completion_length=MOST))
+    sampler = Sampler(trainer.model, trainer.processing_class, SampleSettings(max_completion_length=MOST))
     turns = TurnSampler(sampler, trainer, trainer.pipeline.tools)
     games = [dict(row) for row in rows]
     with turns.borrowed():
-        drawn = draw(sampler, games, [], pairs=pairs_of(range(len(games)), 2, []), seed=0, batch=64, turns=turns)
-        scores = [sample.verdicts[REWARD]["score"] for batch in drawn for sample in batch]
+        batches = judged_samples(
+            sampler, games, [], pairs=pairs_of(range(len(games)), 2, []), seed=0, batch=64, turns=turns
+        )
+        scores = [sample.verdicts[REWARD]["score"] for batch in batches for sample in batch]
     trainer.pipeline.tools.close()
     return sum(scores) / len(scores)
 

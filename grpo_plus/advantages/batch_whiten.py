@@ -1,7 +1,7 @@
 """Centred in the group, whitened over the tokens of the batch: the baseline variant of REINFORCE++.
 
-The group's mean is the baseline; one standard deviation for the whole batch keeps groups with little spread from being
-blown up. Mean and deviation of the batch are over its trained tokens, so that a completion counts by its length.
+The group's mean is the baseline; one standard deviation for the batch does not enlarge groups with little spread. Mean
+and deviation of the batch are over its trained tokens, so that a completion counts by its length.
 
 Use it when rewards are on one scale for all prompts, and a group that barely differs should pull less than one that
 differs a lot.
@@ -43,7 +43,7 @@ def batch_whiten(table: RewardTable, *, eps: Eps = 1e-4, ddof: Ddof = 1) -> Tens
     largest = away_N.abs().max() if len(away_N) else count
     unit = torch.where(largest > 0, largest, 1.0)  # squares overflow
     std = (tokens_N * (away_N / unit).square()).sum().div((count - ddof).clamp(min=1)).sqrt() * unit
-    live_N = Groups.whole(centred_N).live(centred_N, tokens_N > 0)
+    live_N = Groups.single(centred_N).live(centred_N, tokens_N > 0)
     return ratio(away_N, std + eps).masked_fill(~live_N, 0.0)
 
 

@@ -1,11 +1,11 @@
-"""The best completions are imitated, nothing is discouraged: rejection sampling as an advantage.
+"""Rejection sampling as an advantage: imitate the best completions, discourage none.
 
-Use it when a wrong completion says little about what to avoid, as early in training: the policy is only drawn towards
-what was right.
+Use it when a wrong completion says little about errors to avoid, as early in training: the policy only moves towards
+right completions.
 
-Assumes that the best completion of a group is good enough to be imitated, whatever its reward.
+Assumes that the best completion of a group is good enough to be imitated, even with a low reward.
 
-Degenerate case: all that are tied for the best get 1. A group whose rewards are all equal has no best one and gets 0.
+Degenerate case: all completions tied for the best get 1. A group of equal rewards has no best one and gets 0.
 """
 
 from torch import Tensor

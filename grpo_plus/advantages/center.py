@@ -3,7 +3,7 @@
 Dividing by the standard deviation weighs very easy and very hard prompts up; leaving it out does not.
 
 Use it when rewards of all prompts are on one scale, and prompts that are nearly always or nearly never solved should
-not count more than others.
+not count more than the rest.
 
 Paper: Dr. GRPO, arXiv:2503.20783.
 

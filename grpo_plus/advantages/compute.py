@@ -1,7 +1,7 @@
-"""Run an estimator on a table, and enforce what must hold whatever the estimator does.
+"""Run an estimator on a table, and enforce the rules of all estimators.
 
-Estimators see float64: no sum, weighted sum or square of float32 rewards overflows there. What they return is brought
-back to the precision of the table; advantages beyond its range are set to its largest number.
+Estimators see float64: no sum, weighted sum or square of float32 rewards overflows there. The result is converted back
+to the precision of the table; advantages beyond its range are set to its largest number.
 """
 
 import traceback
@@ -24,7 +24,7 @@ from grpo_verifiers.options import keywords_of
 
 @torch.no_grad()
 def compute_advantages(name: str | Estimator | Callable[..., Any], table: RewardTable, **keywords: Any) -> Tensor:
-    """Advantages of every completion of the table.
+    """Return the advantages of every completion of the table.
 
     >>> compute_advantages("rloo", RewardTable.of([1, 1, 1, 0]))
     tensor([ 0.3333,  0.3333,  0.3333, -1.0000])
@@ -46,7 +46,7 @@ def compute_advantages(name: str | Estimator | Callable[..., Any], table: Reward
 
     Raises:
         EstimatorKeywordError: wrong keywords, all of them listed.
-        EstimatorOutputError: the estimator returned something that is no advantage.
+        EstimatorOutputError: the estimator returned no valid advantages.
         EstimatorFailedError: the estimator raised; its exception is the cause.
     """
     estimator = estimator_of(name)
@@ -87,9 +87,9 @@ def _advantages(estimator: Estimator, table: RewardTable, keywords: dict[str, An
 def _step_advantages(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) -> Tensor:
     steps = steps_of(table)
     shared = {name: value for name, value in keywords.items() if name in SPREAD_KEYWORDS}
-    # The outcome's z-score is scaled the way the steps' are, when the estimator lets that be chosen.
+    # The outcome's z-score is scaled like the steps', if the estimator has keywords for it.
     shared |= {name: value for name, value in keywords.items() if name in ("eps", "ddof")}
-    if shared.get("credit") == "turn":  # of an estimator whose values are those of turns: a discount adds later ones
+    if shared.get("credit") == "turn":  # values of turns: a discount adds later ones
         shared["credit"] = "step" if shared.get("gamma") is None else "return"
     declared = keywords_of(estimator.fn)
     if "gamma" in declared:  # it discounts by itself
@@ -107,35 +107,35 @@ def _call(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) ->
         return estimator.fn(table, **keywords)
     except (Exception, SystemExit) as error:  # sys.exit would end the run with the estimator's exit code
         *_, frame = traceback.extract_tb(error.__traceback__)
-        said = "{type}: {message}".format_map(error_fields(error)).removesuffix(": ")
+        text = "{type}: {message}".format_map(error_fields(error)).removesuffix(": ")
         raise EstimatorFailedError(
-            f"{estimator.title} raised {said} (line {frame.lineno} of {frame.filename}). Its traceback is the cause."
+            f"{estimator.title} raised {text} (line {frame.lineno} of {frame.filename}). Its traceback is the cause."
         ) from error
 
 
 def _check_tensor(estimator: Estimator, values: Any, shape: tuple[int, ...], table: RewardTable) -> Tensor:
-    """The output of an estimator, in the precision of its table; float32 will do."""
+    """The output of an estimator, in the precision of its table; float32 is allowed."""
     device = table.rewards.device
-    wanted = f"a float64 or float32 tensor of shape {shape} on {device}, one value a {estimator.per}"
+    expected = f"a float64 or float32 tensor of shape {shape} on {device}, one value a {estimator.per}"
     if not isinstance(values, Tensor):
-        raise EstimatorOutputError(f"{estimator.title} returned {type(values).__name__}, expected {wanted}.")
+        raise EstimatorOutputError(f"{estimator.title} returned {type(values).__name__}, expected {expected}.")
     floats = (torch.float64, torch.float32)
     if tuple(values.shape) != shape or values.dtype not in floats or values.device != device:
         raise EstimatorOutputError(
             f"{estimator.title} returned {values.dtype} of shape {tuple(values.shape)} on {values.device}, expected "
-            f"{wanted}. Make it with table.rewards.new_zeros(...) or .to(table.rewards), or register the estimator "
+            f"{expected}. Create it with table.rewards.new_zeros(...) or .to(table.rewards), or register the estimator "
             "with another per=."
         )
     return values.to(table.rewards)
 
 
 def _finite(estimator: Estimator, values: Tensor) -> Tensor:
-    """The values, unless one is no number: that would turn every weight of the model into NaN."""
+    """The values; raises if one is not finite: it would turn every weight of the model into NaN."""
     bad = ~values.isfinite()
     if bool(bad.any()):
         where = bad.nonzero()[0].tolist()
         raise EstimatorOutputError(
             f"{estimator.title} returned {values[tuple(where)].item()} at {where} ({int(bad.sum())} of {bad.numel()} "
-            "values are not finite). Guard its divisions; what does not apply must be left out of its sums."
+            "values are not finite). Guard its divisions, and leave NaN rewards out of its sums."
         )
     return values

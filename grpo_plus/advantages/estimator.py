@@ -1,4 +1,4 @@
-"""What an advantage estimator is, and the errors of choosing and running one."""
+"""`Estimator`, and the errors of estimators."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -19,15 +19,15 @@ Scope = Literal["group", "batch"]
 
 
 class EstimatorKeywordError(KeywordError, ValueError):
-    """Keywords that an estimator does not take, of the wrong type or out of range; lists every problem."""
+    """Unknown keywords of an estimator, wrong types or values out of range; lists every problem."""
 
 
 class EstimatorOutputError(ValueError):
-    """The output of an estimator cannot be used as advantages."""
+    """The output of an estimator is not valid as advantages."""
 
 
 class EstimatorFailedError(RuntimeError):
-    """An estimator raised an exception, which is the cause and carries the estimator's own traceback."""
+    """An estimator raised an exception, which is the cause and has the estimator's own traceback."""
 
 
 class NotAnEstimatorError(TypeError):
@@ -36,22 +36,21 @@ class NotAnEstimatorError(TypeError):
 
 @dataclass(frozen=True)
 class Estimator:
-    """A pure function, and what must be known about it to run it safely.
+    """A pure function for advantages, and its properties.
 
     Attributes:
         fn: ``(table, *, keywords) -> Tensor``, of shape (N,), (S,) or (N, T) according to ``per``.
-        group_relative: whether it compares the completions of one prompt, so that a group without contrast teaches
-            nothing and gets exactly 0.
-        formula: one line for a human.
-        scope: "group" when a group's advantages depend on that group only; "batch" when other groups may rescale them
+        group_relative: it compares the completions of a prompt, so a group without contrast gets exactly 0.
+        formula: one line for people.
+        scope: "group" if a group's advantages depend on that group only; "batch" if other groups may rescale them
             by one positive factor.
-        own_zero_rule: it decides itself which completions have no contrast (by reward column, say).
+        own_zero_rule: it has its own rule for completions without contrast (by reward column, for example).
         reads_values: it reads the values of a critic.
-        reads_steps: it reads the scores of steps; each that is ``per`` step does.
-        reads_states: it reads the states before steps, which an environment with ``state_key`` gives.
-        each_reward: it normalises each reward by itself.
-        rules: what it needs, excludes and replaces, beside what its traits say (`grpo_verifiers.rules`).
-        check_size: what is wrong with that many completions of a prompt, ``(keywords, completions) -> text or None``.
+        reads_steps: it reads the scores of steps; always True with ``per`` step.
+        reads_states: it reads the states before steps, from an environment with ``state_key``.
+        each_reward: it normalises each reward separately.
+        rules: its requirements, exclusions and replacements, in addition to these properties (`grpo_verifiers.rules`).
+        check_size: the problem of a number of completions a prompt, ``(keywords, completions) -> text or None``.
         check: further problems of keywords, ``keywords -> list of messages``.
     """
 
@@ -72,15 +71,15 @@ class Estimator:
 
     def __post_init__(self) -> None:
         takes_first(self.fn, NotAnEstimatorError, of=f"the {self.title}", takes="RewardTable", named="table")
-        for what, value, allowed in (("per", self.per, Per), ("scope", self.scope, Scope)):
+        for name, value, allowed in (("per", self.per, Per), ("scope", self.scope, Scope)):
             if value not in (choices := get_args(allowed)):
-                raise ValueError(f"the advantage estimator {self.name!r}: {unknown(what, value, choices)}")
+                raise ValueError(f"the advantage estimator {self.name!r}: {unknown(name, value, choices)}")
         object.__setattr__(self, "reads_steps", self.reads_steps or self.reads_states or self.per == "step")
         if not self.formula:
             object.__setattr__(self, "formula", first_line(self.fn))
 
     def over_the_batch(self, keywords: Mapping[str, Any]) -> bool:
-        """With these keywords other groups rescale a group's advantages."""
+        """Return True if other groups rescale a group's advantages with these keywords."""
         return self.scope == "batch" or keywords.get("scale") == "batch" or bool(keywords.get("whiten"))
 
     @property
@@ -90,6 +89,6 @@ class Estimator:
 
 
 def first_line(fn: Callable[..., Any]) -> str:
-    """The first line of a docstring, without its full stop."""
+    """Return the first line of a docstring, without its full stop."""
     text = inspect.getdoc(fn) or ""
     return text.strip().partition("\n")[0].rstrip(".")

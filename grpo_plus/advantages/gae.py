@@ -1,13 +1,13 @@
 """Generalised advantage estimation: rewards against a critic's values.
 
 δ_t = r_t + γ·V_{t+1} − V_t and A_t = Σ_l (γλ)^l·δ_{t+l}, over the trained tokens of a completion. Tokens that are not
-trained on (tool results) are stepped over: the successor of a token is the next trained one. The reward stands on the
-last trained token, after which the value is 0; a KL term in the reward stands on each token. λ = 1 is R − V, λ = 0
-is δ. ``length_alpha`` makes λ follow the length, λ_i = 1 − 1/(α·l_i) within [0, 1]: long completions pass the reward
-on, short ones trust the critic.
+trained on (tool results) are skipped: the successor of a token is the next trained one. The reward is on the last
+trained token, after which the value is 0; a KL term in the reward is on each token. λ = 1 is R − V, λ = 0 is δ.
+``length_alpha`` makes λ depend on the length, λ_i = 1 − 1/(α·l_i) in [0, 1]: long completions propagate the reward,
+short ones trust the critic.
 
 Use it when there is one completion a prompt, or when credit should differ from token to token without a verifier of
-steps. With objective ``ppo_clip`` it is PPO. It takes a critic, which is trained along.
+steps. With objective ``ppo_clip`` it is PPO. It needs a critic, which is trained with the policy.
 
 Paper: Schulman et al., arXiv:1506.02438; PPO, arXiv:1707.06347; ``length_alpha`` is VAPO's, arXiv:2504.05118.
 
@@ -45,7 +45,7 @@ def gae(
     length_alpha: Annotated[float, Range(0, open_low=True, finite=True)] | None = None,
     whiten: bool = False,
 ) -> Tensor:
-    """Σ_l (γλ)^l·δ_{t+l} with δ_t = r_t + γ·V_{t+1} − V_t, whitened over the batch's trained tokens if asked for.
+    """Σ_l (γλ)^l·δ_{t+l} with δ_t = r_t + γ·V_{t+1} − V_t, whitened over the batch's trained tokens with ``whiten``.
 
     >>> from grpo_plus.advantages import RewardTable, compute_advantages
     >>> compute_advantages("gae", RewardTable.of([1], values=[[0.5, 0.6, 0.8]]), lam=0.5)
@@ -55,7 +55,7 @@ def gae(
         table: the rewards and the critic's values.
         gamma: discount of later rewards and values.
         lam: 1 trusts the reward (R − V), 0 trusts the critic (one step ahead).
-        length_alpha: makes λ follow the length, 1 − 1/(α·tokens), in the place of ``lam``.
+        length_alpha: λ depends on the length, 1 − 1/(α·tokens), instead of ``lam``.
         whiten: gives the trained tokens of the batch mean 0 and standard deviation 1.
     """
     trainable_NT = table.trainable()
@@ -73,15 +73,15 @@ def gae(
 def generalised(
     rewards_NT: Tensor, values_NT: Tensor, trainable_NT: Tensor, gamma: float, lam_N: Tensor | float
 ) -> Tensor:
-    """Generalised advantages, (N, T) in float64; 0 for tokens that are not trained on and rows with a NaN.
+    """Return generalised advantages, (N, T) in float64; 0 for tokens that are not trained on and rows with a NaN.
 
     >>> rewards = torch.tensor([[0.0, 0.0, 1.0]])
     >>> values = torch.tensor([[0.5, 0.6, 0.8]])
     >>> generalised(rewards, values, torch.ones(1, 3, dtype=torch.bool), gamma=1.0, lam_N=1.0)
     tensor([[0.5000, 0.4000, 0.2000]], dtype=torch.float64)
 
-    The values stand at the token that they are the state before. What they are at other tokens is not looked at. A
-    return to learn values from is ``generalised(...) + values_NT``.
+    A value is that of the state before its token. Values of tokens that are not trained on are ignored. The target
+    for values is ``generalised(...) + values_NT``.
     """
     # The trained tokens move to the left, in their order: the successor of each is its neighbour.
     order_NT = torch.argsort(~trainable_NT, dim=1, stable=True)
@@ -89,8 +89,8 @@ def generalised(
     at_NT = values_NT.double().gather(1, order_NT).masked_fill(~trained_NT, 0.0)
     following_NT = torch.nn.functional.pad(at_NT[:, 1:], (0, 1))
     rewarded_NT = rewards_NT.double().gather(1, order_NT)
-    known_NT = trained_NT & ~rewards_NT.isnan().any(1, keepdim=True)
-    sums_NT = (rewarded_NT + gamma * following_NT - at_NT).masked_fill(~known_NT, 0.0)
+    valid_NT = trained_NT & ~rewards_NT.isnan().any(1, keepdim=True)
+    sums_NT = (rewarded_NT + gamma * following_NT - at_NT).masked_fill(~valid_NT, 0.0)
     factor_N1 = torch.as_tensor(gamma * lam_N, dtype=torch.float64, device=values_NT.device).expand(len(values_NT))[
         :, None
     ]
@@ -102,9 +102,9 @@ def generalised(
     return torch.zeros_like(sums_NT).scatter(1, order_NT, sums_NT)
 
 
-def _check(given: Mapping[str, Any]) -> list[str]:
-    """A λ that nothing would read."""
-    lam, alpha = given.get("lam"), given.get("length_alpha")
+def _check(keywords: Mapping[str, Any]) -> list[str]:
+    """A ``lam`` without effect."""
+    lam, alpha = keywords.get("lam"), keywords.get("length_alpha")
     if alpha is None or lam is None:
         return []
     text = f"advantage estimator 'gae': keywords 'lam' ({lam!r}) and 'length_alpha' ({alpha!r}) both set λ"

@@ -1,14 +1,14 @@
 """Each reward normalised on its own, then summed: GDPO; TRL's ``normalize_then_sum``.
 
-Summing first lets different combinations of rewards collapse into one advantage and lets the reward with the largest
-spread rule; a z-score per reward keeps them apart. What has contrast is asked of each reward column, not of the sum.
+With the sum first, different combinations of rewards collapse into one advantage, and the reward with the largest
+spread dominates; a z-score per reward separates them. Contrast is that of each reward column, not of the sum.
 
 Use it when several rewards of different size or spread are summed (correctness, format, length), and none of them
-should drown in another.
+should dominate.
 
 Paper: GDPO, arXiv:2601.05242.
 
-Degenerate case: a completion gets exactly 0 when no reward that applies to it (and has a weight) differs within its
+Degenerate case: a completion gets exactly 0 when no reward that applies to it (and has a weight) differs in its
 group. With a single reward it is ``zscore``, whitened over the batch.
 """
 

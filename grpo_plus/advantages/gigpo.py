@@ -1,12 +1,12 @@
 """Group-in-group credit: turns that begin in the same state are compared with each other (GiGPO).
 
 A token carries A^E + ω·A^S of its turn. A^E is the outcome R against the group's outcomes. The return of turn t of
-completion i is Σ_{k ≥ t} γ^(k − t)·r_k, where r_k is the turn's score and the last turn's has R on top. The turns of a
+completion i is Σ_{k ≥ t} γ^(k − t)·r_k, where r_k is the turn's score, plus R for the last turn. The turns of a
 group that begin in equal states are an anchor group, and A^S is the return against theirs. Both are divided by σ + eps,
 or with ``scale="none"`` by 1.
 
-Use it when an environment tells its states (``state_key``) and the completions of a prompt meet the same ones again, as
-in games and on web pages: a turn is then judged against other turns taken in the same place.
+Use it when an environment reports its states (``state_key``) and the completions of a prompt meet the same ones again,
+as in games and on web pages: a turn is then compared with other turns in the same state.
 
 Paper: GiGPO, arXiv:2505.10978.
 
@@ -14,13 +14,12 @@ Assumes that completions of a prompt meet the same states again.
 
 Degenerate case: a turn without a state, alone in its state, or whose
 anchor group has equal returns has A^S = 0; a turn without a score counts 0 in the return. A completion without an
-outcome gets 0 and is in no statistic. In a group of one nothing is compared, not even the same state met twice.
-Unlike the other estimators of groups, equal rewards need not give 0: a state from which the same outcome is farther
-away has the smaller return with γ < 1.
+outcome gets 0 and is in no statistic. In a group of one nothing is compared, not even two turns in the same state.
+Unlike with other estimators of groups, equal rewards need not give 0: a state with more turns to the same outcome
+has the smaller return with γ < 1.
 
-Deviation: the paper's A^E is of the sum of all rewards, here of R, which has the scores of turns in it only where a
-reward with a weight says so; the paper tells states apart by the whole observation, here the environment's
-``state_key`` does.
+Deviation: the paper's A^E is of the sum of all rewards, here of R, which contains the scores of turns only through a
+reward with a weight; the paper distinguishes states by the full observation, here by the environment's ``state_key``.
 
 Config:
     advantage: {name: gigpo, gamma: 0.95, omega: 1.0}
@@ -49,7 +48,7 @@ def gigpo(
     scale: Literal["std", "none"] = "std",
     eps: Eps = 1e-4,
     ddof: Ddof = 1,
-    steps_from: str | None = None,  # noqa: ARG001 - which verifier scores the turns: whoever fills the table reads it
+    steps_from: str | None = None,  # noqa: ARG001 - the verifier of the turns: read where the table is built
 ) -> Tensor:
     """(R − μ)/(σ + eps) + ω·(return − its mean over turns in the same state)/(their σ + eps).
 
@@ -62,11 +61,11 @@ def gigpo(
     Args:
         table: the rewards, and turns with the states before them.
         gamma: discount of a turn's return, by turns.
-        omega: weight of the comparison within states beside that of outcomes.
+        omega: weight of the comparison in states, relative to that of outcomes.
         scale: ``std`` divides both by their standard deviations, ``none`` by nothing.
         eps: added to the standard deviation before dividing by it.
         ddof: 0: standard deviation of the population, 1: of a sample.
-        steps_from: the verifier whose scores of turns count, where several give some.
+        steps_from: the verifier whose scores of turns count, if several give some.
     """
     totals_N, scorable_N = table.totals(), table.scorable()
     groups, rows_S = Groups.of(table.groups), steps_of(table).rows
@@ -79,7 +78,7 @@ def gigpo(
 
 
 def returns(table: RewardTable, gamma: float) -> Tensor:
-    """(S,) Σ_{k ≥ t} γ^(k − t)·r_k of each step t of its completion; the last one's r has the outcome on top.
+    """(S,) Σ_{k ≥ t} γ^(k − t)·r_k of each step t of its completion; the last one's r includes the outcome.
 
     >>> table = RewardTable.of([1.0, 1.0], steps=[[(0.5, 0, 2), (None, 2, 3), (0.0, 3, 5)], [(None, 0, 4)]])
     >>> returns(table, gamma=0.5)
@@ -99,7 +98,7 @@ def returns(table: RewardTable, gamma: float) -> Tensor:
 
 
 def same_state(table: RewardTable, steps: StepScores) -> Groups:
-    """Steps that are compared: those of equal states of one group. Steps without a state are together, too."""
+    """Group steps of equal states of one group. Steps without a state form a group, too."""
     if steps.states is None or not len(steps):
         return Groups.of(steps.rows)
     pairs_S2 = torch.stack([table.groups[steps.rows], steps.states.clamp(min=-1)], dim=1)
@@ -111,13 +110,13 @@ def _relative(values: Tensor, mask: Tensor, groups: Groups, *, scale: str, eps: 
     return groups.centre(values, mask) if scale == "none" else zscores(values, mask, groups, eps=eps, ddof=ddof)
 
 
-def _check(given: Mapping[str, Any]) -> list[str]:
-    """Nothing of the states would be left."""
-    if given.get("omega", 1.0) != 0:
+def _check(keywords: Mapping[str, Any]) -> list[str]:
+    """An ``omega`` of 0, which ignores the states."""
+    if keywords.get("omega", 1.0) != 0:
         return []
-    other = "center" if given.get("scale") == "none" else "zscore"
+    other = "center" if keywords.get("scale") == "none" else "zscore"
     text = "advantage estimator 'gigpo': keyword 'omega' is 0, so that states and turns would be ignored"
-    return [f"{text}: give it a weight, or set advantage: {other}, which is what would be left."]
+    return [f"{text}: give it a weight, or set advantage: {other}, which is equivalent."]
 
 
 ESTIMATOR = Estimator("gigpo", gigpo, per="token", own_zero_rule=True, reads_states=True, check=_check)

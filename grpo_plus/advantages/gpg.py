@@ -1,14 +1,14 @@
-"""Centred, and scaled up for the completions that teach nothing: GPG.
+"""Centred, and scaled up by the share of completions without contrast: GPG.
 
 Groups without contrast add nothing to the gradient but count in its mean; α = completions / completions of groups with
 contrast undoes that dilution.
 
-Use it when many groups are dead and the size of the update should not shrink with their number, without drawing other
+Use it when many groups are dead and the size of the update should not shrink with their number, without other
 prompts in their place (``dead_groups: resample``).
 
 Paper: GPG, arXiv:2504.02546.
 
-Assumes that the learning rate bears a factor that differs from batch to batch.
+Assumes that training tolerates a factor on the learning rate that varies by batch.
 
 Degenerate case: a batch of dead groups only gives 0. Unscorable completions count on neither side.
 """

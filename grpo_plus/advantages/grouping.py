@@ -1,7 +1,7 @@
 """Statistics by group id, for groups of any size in any order.
 
 Values are laid out as one row a group, padded, so that every statistic is a reduction over a row. Unlike atomic
-scatter-adds this gives the same bits on every run and device, and no group ever sees another one's values.
+scatter-adds this gives the same bits on every run and device, and no group depends on another one's values.
 """
 
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ Eps = Annotated[float, Range(0, finite=True)]
 Ddof = Literal[0, 1]
 """0: population, 1: sample standard deviation."""
 TOLERANCE = 1e-6
-"""Rewards this close, relative to max(1, largest |R| of the group), are equal: float32 cannot tell them apart."""
+"""Rewards this close, relative to max(1, largest |R| of the group), are equal: float32 cannot distinguish them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
     """The place of each of N values in the grid of groups.
 
-    Every statistic takes a mask and looks at the values under it only; the others may be NaN.
+    Every statistic reads only the values under its mask; the rest may be NaN.
 
     Attributes:
-        index: (N,) which group, from 0.
-        slot: (N,) which place in the group.
+        index: (N,) number of the group, from 0.
+        slot: (N,) place in the group.
         width: members of the largest group.
     """
 
@@ -50,7 +50,7 @@ class Groups:
         return cls(index_N, slot_N, count, int(sizes_G.max()) if count else 1)
 
     @classmethod
-    def whole(cls, values_N: Tensor) -> "Groups":
+    def single(cls, values_N: Tensor) -> "Groups":
         """All values as one group: the batch."""
         return cls.of(torch.zeros(len(values_N), dtype=torch.long, device=values_N.device))
 
@@ -77,7 +77,7 @@ class Groups:
         return self.grid(values_N, mask_N, -torch.inf).amax(dim=1)
 
     def std(self, values_N: Tensor, mask_N: Tensor, ddof: int) -> Tensor:
-        """Standard deviation of each group, (G,); 0 where there are no more members than ``ddof``.
+        """Standard deviation of each group, (G,); 0 if there are no more members than ``ddof``.
 
         Two passes, and the deviations are scaled before they are squared: E[x²] − E[x]² cancels and squares overflow.
         """
@@ -97,7 +97,7 @@ class Groups:
         return span_G > self.tolerance(values_N, mask_N)
 
     def live(self, values_N: Tensor, mask_N: Tensor) -> Tensor:
-        """Which values take part: under the mask, in a group with contrast, (N,) bool."""
+        """(N,) bool: values under the mask in a group with contrast."""
         return mask_N & self.contrast(values_N, mask_N)[self.index]
 
     def centre(self, values_N: Tensor, mask_N: Tensor) -> Tensor:
@@ -107,13 +107,13 @@ class Groups:
 
 
 def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """The quotient, and 0 where the numerator is 0 whatever the denominator is."""
+    """Return the quotient, and 0 where the numerator is 0, for any denominator."""
     return torch.where(numerator == 0, 0.0, numerator / denominator)
 
 
 def whiten(values_N: Tensor, mask_N: Tensor, *, eps: float, ddof: int) -> Tensor:
-    """Values with mean 0 and standard deviation 1 over everything under the mask; 0 off it, or when all are equal."""
-    batch = Groups.whole(values_N)
+    """Scale values under the mask to mean 0 and standard deviation 1; 0 off it, or if all are equal."""
+    batch = Groups.single(values_N)
     return ratio(batch.centre(values_N, mask_N), batch.std(values_N, mask_N, ddof)[batch.index] + eps)
 
 

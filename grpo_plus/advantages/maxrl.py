@@ -3,15 +3,14 @@
 For 0/1 rewards the weight 1/μ turns the expected-reward gradient into one that approaches maximum likelihood: hard
 prompts count more.
 
-Use it when rewards are 0 or 1 and prompts that are rarely solved should count more, so that they are not given up for
+Use it when rewards are 0 or 1 and prompts that are rarely solved should count more, so that they are not neglected for
 the easy ones.
 
 Paper: MaxRL, arXiv:2602.02710.
 
 Assumes rewards that are not negative.
 
-Degenerate case: a mean of 0 or less, up to the tolerance within which rewards count as equal, gives 0 instead of a
-sign flip or an explosion.
+Degenerate case: a mean of 0 or less, up to the tolerance of equal rewards, gives 0, not a sign flip or an explosion.
 """
 
 import torch

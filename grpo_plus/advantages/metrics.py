@@ -12,12 +12,12 @@ from grpo_plus.advantages.spread import with_trainable_steps
 from grpo_plus.advantages.table import RewardTable
 
 POSITIONS = 4
-"""Steps of a completion, from its first, whose mean advantage is logged one by one."""
+"""The number of first steps whose mean advantage is logged one by one."""
 
 
 @torch.no_grad()
 def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tensor) -> dict[str, float]:
-    """Metrics of the advantages that an estimator gave for a table.
+    """Return metrics of an estimator's advantages for a table.
 
     >>> from grpo_plus.advantages import compute_advantages, get_advantage
     >>> table = RewardTable.of([1, 0, 1, 1], groups=[0, 0, 1, 1])
@@ -30,14 +30,14 @@ def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tens
         (groups whose every advantage is 0), ``advantages/abs_mean``, ``advantages/std``, ``frac_reward_zero_std``
         (completions in groups whose rewards have standard deviation 0, as TRL counts them) and, for step values,
         ``steps/per_completion``, ``steps/scored_fraction``, ``steps/score_mean`` and ``advantages/step_1`` to
-        ``advantages/step_4`` (mean over the completions that have that many steps), and where states are known
-        ``advantages/anchored_fraction`` (steps whose state another step of their group has, too). What there is nothing
-        to take the mean of is left out.
+        ``advantages/step_4`` (mean over the completions with that many steps), and with states
+        ``advantages/anchored_fraction`` (steps whose state another step of their group has, too). Means without values
+        are omitted.
     """
     per_token = advantages.dim() == 2
     if tuple(advantages.shape) != ((len(table.rewards), table.width) if per_token else (len(table.rewards),)):
         raise ValueError(
-            f"the advantages of {estimator.title} have shape {tuple(advantages.shape)}, which does not belong to a "
+            f"the advantages of {estimator.title} have shape {tuple(advantages.shape)}, not that of a "
             f"table of {len(table.rewards)} completions of up to {table.width} tokens."
         )
     table, advantages = table.to(device="cpu", dtype=torch.float64), advantages.to("cpu", torch.float64)  # no overflow
@@ -46,18 +46,21 @@ def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tens
     nonzero_N = (advantages != 0).reshape(len(advantages), -1).any(dim=1)
     every_N = torch.ones_like(nonzero_N)
     dead_G = groups.highest(nonzero_N.to(advantages.dtype), every_N) <= 0
-    found = {"advantages/dead_group_fraction": dead_G.double().mean(), "frac_reward_zero_std": _zero_std(table, groups)}
+    metrics = {
+        "advantages/dead_group_fraction": dead_G.double().mean(),
+        "frac_reward_zero_std": _zero_std(table, groups),
+    }
     if values.numel():
-        found["advantages/zero_fraction"] = (values == 0).double().mean()
-        found["advantages/abs_mean"] = values.abs().mean()
-        found["advantages/std"] = values.std(correction=min(1, values.numel() - 1))
+        metrics["advantages/zero_fraction"] = (values == 0).double().mean()
+        metrics["advantages/abs_mean"] = values.abs().mean()
+        metrics["advantages/std"] = values.std(correction=min(1, values.numel() - 1))
     if per_token and table.steps is not None:
-        found |= _step_metrics(table, advantages)
-    return {name: float(value) for name, value in found.items() if not value.isnan()}
+        metrics |= _step_metrics(table, advantages)
+    return {name: float(value) for name, value in metrics.items() if not value.isnan()}
 
 
 def _zero_std(table: RewardTable, groups: Groups) -> Tensor:
-    """Share of completions in groups with sample standard deviation 0; one scorable among several has none."""
+    """Share of completions in groups with sample standard deviation 0; undefined for one scorable among several."""
     totals_N, scorable_N = table.totals(), table.scorable()
     close_G = torch.isclose(groups.std(totals_N, scorable_N, ddof=1), totals_N.new_zeros(()))
     members_G = groups.size(totals_N, torch.ones_like(scorable_N))
@@ -69,22 +72,22 @@ def _step_metrics(table: RewardTable, advantages_NT: Tensor) -> dict[str, Tensor
     assert table.steps is not None
     steps = table.steps.select(with_trainable_steps(table))
     scored_S = ~steps.scores.isnan()
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "steps/per_completion": torch.tensor(len(steps) / max(1, len(table.rewards))),
         "steps/scored_fraction": scored_S.double().mean(),
         "steps/score_mean": steps.scores[scored_S].mean(),
     }
-    if steps.states is not None and bool((known_S := steps.states >= 0).any()):
+    if steps.states is not None and bool((with_state_S := steps.states >= 0).any()):
         anchors = same_state(table, steps)
-        shared_S = anchors.size(torch.ones_like(steps.scores), known_S)[anchors.index] > 1
-        found["advantages/anchored_fraction"] = shared_S.double().mean()
+        shared_S = anchors.size(torch.ones_like(steps.scores), with_state_S)[anchors.index] > 1
+        metrics["advantages/anchored_fraction"] = shared_S.double().mean()
     start_S = steps.spans[:, 0]
     rows_S, position_S = steps.rows, steps.ordinals()
-    # The first trainable token of a step speaks for it: its first token may be a tool's.
+    # The value of a step is that of its first trainable token: its first token may be a tool's.
     trainable_NT = table.trainable()
     at_T = torch.arange(table.width, device=start_S.device)
     next_NT = at_T.expand_as(trainable_NT).masked_fill(~trainable_NT, table.width).flip(1).cummin(dim=1).values.flip(1)
     value_S = advantages_NT[rows_S, next_NT[rows_S, start_S]]
     for position in range(POSITIONS):
-        found[f"advantages/step_{position + 1}"] = value_S[position_S == position].mean()
-    return found
+        metrics[f"advantages/step_{position + 1}"] = value_S[position_S == position].mean()
+    return metrics

@@ -1,8 +1,8 @@
 """Length-weighted baseline: OPO.
 
 Of all baselines the one that minimises the gradient's variance weighs each reward by its squared gradient norm; taking
-that as proportional to the number of tokens trained on gives Σ l·R / Σ l. Tokens that the model did not write (results
-of tools) have no gradient and do not count.
+that as proportional to the number of tokens trained on gives Σ l·R / Σ l. Tool
+results have no gradient and do not count.
 
 Use it when completions of a group differ much in length and each generation batch is trained on once.
 

@@ -1,19 +1,19 @@
 """Unbiased for the gradient of E[best of k]: pass@k policy optimisation with a leave-one-out baseline.
 
-A completion's advantage is the mean best reward of the k-subsets that hold it, less that of the k-subsets without it;
+A completion's advantage is the mean best reward of the k-subsets with it, less that of the k-subsets without it;
 k times the group's mean of A · ∇log π then has expectation ∇E[best of k]. No subset is visited: among n sorted
 rewards, the gap between ranks j − 1 and j adds gap · C(j, k) / C(n − 1, k) to those above it and takes
 gap · C(j − 1, k − 1) / C(n − 1, k − 1) · (n − j) / (n − k) from those below.
 
-Use it when several attempts are made at test time and the best one counts, or when a policy that is too sure of itself
-should keep trying different ways.
+Use it when several attempts are allowed at test time and the best one counts, or to preserve the diversity of an
+overconfident policy.
 
 Paper: PKPO, arXiv:2505.15201.
 
-Assumes that k attempts are made and the best one counts; k = 1 is ``rloo``.
+Assumes k attempts of which the best counts; k = 1 is ``rloo``.
 
-Degenerate case: subsets without a completion need k ≤ n − 1, which a config is checked for. A group that lost members
-while running (no reward applied to them) takes the largest k that fits, n − 1; a group of one gets 0.
+Degenerate case: subsets without a completion need k ≤ n − 1, which the config check enforces. If no reward applies to
+some members of a group, k is at most n − 1; a group of one gets 0.
 """
 
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ def _all_below(rank_M: Tensor, size_G1: Tensor, k_G1: Tensor) -> Tensor:
 
 
 def check_size(keywords: Mapping[str, Any], completions: int) -> str | None:
-    """The problem with that many completions of a prompt."""
+    """Return the problem of this number of completions a prompt, if any."""
     k = keywords.get("k", K)
     if k < completions:
         return None

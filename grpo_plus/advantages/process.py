@@ -7,18 +7,18 @@ not blamed for it. Credit "turn" compares a step with the steps of equal number 
 outcome counts by ``outcome_weight`` times its z-score, added to every token, without a discount.
 
 Use it when a verifier scores the steps of a completion (``math_steps``, ``code_steps``, ``prm``) or its turns, and
-tokens should answer for their own step rather than for the whole.
+tokens should get the credit of their own step rather than of the completion.
 
 Paper: DeepSeekMath, arXiv:2402.03300, section 4.1.3; credit "turn": MT-GRPO, arXiv:2505.11821.
 
 Assumes that the scores of steps can be trusted: an easy step that always scores 1 is paid like a hard one.
 
-Degenerate case: a step without a score is out of the statistics and adds 0, but is a step between others; fewer than
+Degenerate case: a step without a score is out of the statistics and adds 0, but counts as a step; fewer than
 two scored steps, or all equal, give 0.
 
 Deviation: the paper has rewards at the ends of steps; here steps carry spans, so tokens outside any step get 0 with
 credit "step". With credit "turn": MT-GRPO's last turn has no score and carries the outcome's z-score A undivided; here
-it has its own score and ``outcome_weight`` times A like the others, the same at 1, as in the paper's runs. The paper's
+it has its own score and ``outcome_weight`` times A like all turns, the same at 1, as in the paper's runs. The paper's
 code multiplies the turn's score in place of A.
 
 Config:
@@ -43,7 +43,7 @@ def process(
     credit: Literal["step", "return", "turn"] = "step",
     eps: Eps = 1e-4,
     ddof: Ddof = 1,
-    steps_from: str | None = None,  # noqa: ARG001 - which verifier's steps: whoever fills the table reads it
+    steps_from: str | None = None,  # noqa: ARG001 - the verifier of the steps: read where the table is built
     aggregate: Literal["min", "mean", "last", "product"] | None = None,  # noqa: ARG001 - of its reward column: same
 ) -> Tensor:
     """(r − μ)/(σ + eps) of steps over those of the group (credit turn: of equal number) + outcome_weight·outcome's.
@@ -60,8 +60,8 @@ def process(
             compared with those of equal number only.
         eps: added to the standard deviation before dividing by it.
         ddof: 0: standard deviation of the population, 1: of a sample.
-        steps_from: the verifier whose steps count, by its label, where several give steps.
-        aggregate: how the scores of steps become that verifier's own reward, in the place of its own setting.
+        steps_from: the verifier whose steps count, by its label, if several give steps.
+        aggregate: the reduction of step scores to that verifier's own reward; overrides its own setting.
     """
     steps = steps_of(table)
     groups = same_turn(table, steps) if credit == "turn" else Groups.of(table.groups[steps.rows])
@@ -69,10 +69,10 @@ def process(
 
 
 def same_turn(table: RewardTable, steps: StepScores) -> Groups:
-    """Steps that are compared with credit "turn": those of equal number of one group.
+    """Group the steps of equal number in a prompt's group, for credit "turn".
 
-    A step is compared with equally many steps before it, so that later ones, which are harder or easier as a rule, are
-    not blamed or praised for where they stand. One without a score counts in the number.
+    Later steps are usually harder or easier, so a step is compared with those at the same position only. A step
+    without a score counts in the number.
 
     >>> table = RewardTable.of([1, 0], steps=[[(1.0, 0, 2), (0.5, 2, 4)], [(0.0, 0, 3)]])
     >>> same_turn(table, table.steps).index

@@ -1,6 +1,6 @@
 """The reward itself: REINFORCE without any baseline.
 
-Use it when rewards are centred by themselves (scores around 0), or as the plain case to compare a baseline with.
+Use it when rewards are already centred (scores around 0), or as the plain case to compare a baseline with.
 
 Paper: Williams, 1992, Simple statistical gradient-following algorithms for connectionist reinforcement learning.
 

@@ -32,7 +32,7 @@ _BUILTINS = (
 
 
 def _adopt(name: str, value: Any) -> Estimator:
-    """The object of a reference or entry point as an estimator."""
+    """Convert the object of a reference or entry point to an estimator."""
     return value if isinstance(value, Estimator) else part_of_function(value, Estimator) or Estimator(name, value)
 
 
@@ -42,7 +42,7 @@ advantages: Registry[Estimator] = Registry(
     group="grpo_plus.advantages",
     adopt=_adopt,
 )
-"""Every advantage estimator there is."""
+"""All advantage estimators."""
 
 
 def register_advantage(
@@ -56,7 +56,7 @@ def register_advantage(
     reads_states: bool = False,
     rules: Sequence[PartRule] = (),
 ) -> Callable[[F], F]:
-    """Register an advantage estimator; the function itself stays as it is.
+    """Register an advantage estimator; the function itself does not change.
 
     >>> from grpo_plus.advantages import RewardTable, compute_advantages
     >>> @register_advantage("doc_doubled")
@@ -68,18 +68,18 @@ def register_advantage(
 
     Args:
         name: the name to choose it by.
-        per: what the function returns one value for: (N,), (S,) or (N, T). Step values are put onto tokens by one
-            shared function, with the keywords ``credit``, ``gamma`` and ``outcome_weight``.
-        group_relative: whether completions are compared within their group: groups of one and groups whose rewards
-            are all equal then get exactly 0.
-        formula: one line for a human; the docstring's first line unless given.
-        scope: "batch" when other groups rescale a group's advantages by one positive factor (whitening, say).
-        reads_values: whether it reads ``table.values``, a critic's value of the state before each token.
-        reads_states: whether it reads ``table.steps`` with their ``states``, which are the turns of an environment.
-        rules: what it needs and excludes, such as ``[excludes("fp16", "why")]`` (`grpo_verifiers.rules`).
+        per: the unit of a value: (N,), (S,) or (N, T). `spread` assigns step values to tokens, with the keywords
+            ``credit``, ``gamma`` and ``outcome_weight``.
+        group_relative: completions are compared in their group: groups of one and groups of equal rewards get
+            exactly 0.
+        formula: one line for people; by default the docstring's first line.
+        scope: "batch" if other groups rescale a group's advantages by one positive factor (as whitening does).
+        reads_values: it reads ``table.values``, a critic's value of the state before each token.
+        reads_states: it reads ``table.steps`` with their ``states``: the turns of an environment.
+        rules: its requirements and exclusions, such as ``[excludes("fp16", "why")]`` (`grpo_verifiers.rules`).
 
     Raises:
-        DuplicateNameError: the name is taken; the message shows both sides.
+        DuplicateNameError: the name exists; the message shows both sides.
     """
     if not isinstance(name, str):
         raise TypeError(
@@ -89,7 +89,7 @@ def register_advantage(
         raise ValueError(f"register_advantage({name!r}): per is {per!r}, expected 'completion', 'step' or 'token'.")
 
     def decorate(fn: F) -> F:
-        made = Estimator(
+        estimator = Estimator(
             name,
             fn,
             per=per,
@@ -100,27 +100,27 @@ def register_advantage(
             reads_states=reads_states,
             rules=tuple(rules),
         )
-        advantages.register(name, made, source=source_of(fn))
+        advantages.register(name, estimator, source=source_of(fn))
         return fn
 
     return decorate
 
 
 def get_advantage(name: str, base: Path | None = None) -> Estimator:
-    """The estimator of a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.
+    """Return the estimator of a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.
 
-    Relative paths start from ``base``, the working directory unless given.
+    Relative paths start from ``base``, by default the working directory.
 
     >>> get_advantage("rloo").name
     'rloo'
 
     Raises:
-        UnknownNameError: lists what there is and the nearest match.
+        UnknownNameError: lists the names and the nearest match.
         PluginError: it cannot be imported; its own traceback is the cause.
     """
     return advantages.get(name, base=base)
 
 
 def estimator_of(part: "str | Estimator | Callable[..., Any]") -> Estimator:
-    """The estimator that is meant by a name, by an estimator itself, or by a function."""
+    """Return the estimator of a name, of an estimator itself, or of a function."""
     return part if isinstance(part, Estimator) else advantages.resolve(part)

@@ -1,12 +1,12 @@
 """Returns to go, whitened over the tokens of the batch: REINFORCE++.
 
-A token's return is what its completion is rewarded with from there on: the KL term of each later token, where the
-objective has it in the reward, and the reward itself on the last trained token.
+A token's return is the sum of its completion's rewards from there: the KL term of each later token, if the objective
+has it in the reward, and the reward itself on the last trained token.
 
-Use it when there is one completion a prompt, or few, and no critic is to be trained: the batch is the baseline.
+Use it when there is one completion a prompt, or few, and no critic: the batch is the baseline.
 
 Paper: REINFORCE++, arXiv:2501.03262, as verl computes it, with two differences. Tokens that are not trained on (tool
-results) are stepped over, where verl passes no reward on to the tokens before them; and eps is added to the standard
+results) are skipped, while in verl the tokens before them get no reward; and eps is added to the standard
 deviation, not 1e-8 to the variance.
 
 Assumes rewards on one scale for all prompts. Long completions weigh more in the baseline: it is a mean over tokens.

@@ -1,6 +1,6 @@
 """Leave-one-out baseline: RLOO.
 
-R_i − mean of the others = (R_i − μ) · G / (G − 1): an unbiased baseline, because it does not contain the completion.
+R_i − mean of the rest = (R_i − μ) · G / (G − 1): an unbiased baseline, because it does not contain the completion.
 
 Use it when groups are small, two to four completions: there a baseline that contains the completion shrinks the update
 most. Nothing is divided by the spread, as in ``center``.
@@ -18,7 +18,7 @@ from grpo_plus.advantages.table import RewardTable
 
 
 def rloo(table: RewardTable) -> Tensor:
-    """R − mean of the others in the group = (R − μ) · G / (G − 1).
+    """R − mean of the rest of the group = (R − μ) · G / (G − 1).
 
     >>> from grpo_plus.advantages import RewardTable, compute_advantages
     >>> compute_advantages("rloo", RewardTable.of([1, 1, 1, 0]))

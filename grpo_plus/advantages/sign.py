@@ -1,11 +1,11 @@
-"""Better is 1, worse is −1, borderline is 0: only on which side of the group's mean a reward lies.
+"""Better is 1, worse is −1, borderline is 0: the side of the group's mean on which a reward lies.
 
-Use it when rewards are graded by something noisy (a judge, a reward model, a length) and only who did better is to
-count, not by how much.
+Use it when rewards are noisy (from a judge, a reward model, a length) and only their order should count, not their
+distances.
 
 Assumes that the order of rewards is trusted and their distances are not.
 
-Degenerate case: a reward at the mean, up to the tolerance within which rewards count as equal, is borderline even for
+Degenerate case: a reward at the mean, up to the tolerance of equal rewards, is borderline even for
 band 0: in float32 the middle of .3, .6, .9 is not at their mean. A group of equal rewards gives 0.
 """
 

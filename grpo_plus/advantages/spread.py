@@ -1,4 +1,4 @@
-"""From values of steps to values of tokens: the one function that serves every step estimator."""
+"""From values of steps to values of tokens, for every step estimator."""
 
 from typing import Annotated, Literal
 
@@ -10,11 +10,11 @@ from grpo_plus.advantages.table import RewardTable, StepScores
 from grpo_verifiers.options import Range
 
 SPREAD_KEYWORDS = ("credit", "gamma", "outcome_weight")
-"""Keywords that every step estimator has, whatever its function declares."""
+"""Keywords of every step estimator, in addition to those of its function."""
 
 
 def steps_of(table: RewardTable) -> StepScores:
-    """The steps of the table, which a step estimator cannot do without."""
+    """Return the steps of the table; raise if there are none."""
     if table.steps is None:
         raise ValueError(
             "a step estimator needs step scores, but table.steps is None: use a verifier that scores steps, or give "
@@ -24,7 +24,7 @@ def steps_of(table: RewardTable) -> StepScores:
 
 
 def states_of(table: RewardTable) -> Tensor:
-    """The states before the steps of the table, which an estimator that compares states cannot do without."""
+    """Return the states before the steps of the table; raise if there are none."""
     states_S = steps_of(table).states
     if states_S is None:
         raise ValueError(
@@ -35,7 +35,7 @@ def states_of(table: RewardTable) -> Tensor:
 
 
 def with_trainable_steps(table: RewardTable) -> Tensor:
-    """(S,) bool: the steps that hold a token to train on; the others never enter a statistic."""
+    """(S,) bool: the steps with a trained token; all statistics ignore the rest."""
     steps = steps_of(table)
     before_NT = torch.nn.functional.pad(table.trainable().long().cumsum(dim=1), (1, 0))
     start_S, end_S = steps.spans.clamp(max=table.width).unbind(1)
@@ -52,24 +52,24 @@ def spread(
     eps: Eps = 1e-4,
     ddof: Ddof = 1,
 ) -> Tensor:
-    """Put step values onto tokens, (N, T); tokens that are not trained on get 0.
+    """Assign step values to tokens, (N, T); tokens that are not trained on get 0.
 
-    Every step of the table must hold a trainable token. With credit "step" a token carries the value of the step it
+    Every step of the table must have a trainable token. With credit "step" a token carries the value of the step it
     lies in, 0 outside any step; with "return" the sum over its own and all later steps, each discounted by ``gamma``
     (1 unless set) for every step between. Its own step is the first whose end is past the token: before a step, the
     next one.
 
     ``outcome_weight`` times the completion's outcome z-score (with ``eps`` and ``ddof``) is added to every token. A
-    table does not say which of its rewards the steps come from, so unset adds nothing here; a trainer knows, and sets
-    1 where a reward other than that of the steps' source has a weight.
+    table does not identify the reward of the steps, so unset adds nothing here; a trainer sets 1 if a reward other
+    than that of the steps' source has a weight.
 
     Args:
         table: the rewards and the steps.
         values_S: a value for each step.
         credit: ``step`` or ``return``.
         gamma: discount of later steps, for every step between; 1 unless set.
-        outcome_weight: weight of the outcome's z-score, which is added to every token. Unset: 1 where a reward other
-            than that of the steps' source has a weight, else 0.
+        outcome_weight: weight of the outcome's z-score, which is added to every token. Unset: 1 if a reward other than
+            that of the steps' source has a weight, else 0.
         eps: added to the standard deviation of outcomes.
         ddof: 0: of the population, 1: of a sample.
     """
@@ -90,7 +90,7 @@ def spread(
 def on_own_tokens(table: RewardTable, values_S: Tensor) -> Tensor:
     """(N, T) the value of the step that each token lies in, 0 outside any step.
 
-    Numbers of steps are summed up, not their values: integers leave no rounding behind.
+    The cumulative sum is over numbers of steps, not values: integers have no rounding errors.
     """
     steps = steps_of(table)
     start_S, end_S = steps.spans.clamp(max=table.width).unbind(1)

@@ -18,11 +18,11 @@ class StepScores:
     3
 
     Attributes:
-        rows: (S,) the completion each step belongs to.
+        rows: (S,) the completion of each step.
         scores: (S,) score of each step; NaN: not scored.
         spans: (S, 2) first and one-past-last completion token of each step.
         states: (S,) a key of the state before each step; equal keys of one group are the same state, and a negative
-            one is none. None: nobody knows of states.
+            key is no state. None: no states at all.
     """
 
     rows: Tensor
@@ -53,8 +53,8 @@ class StepScores:
 
     def _refuse_overlaps(self) -> None:
         start_S, end_S = self.spans.unbind(1)
-        kept = (end_S > start_S).nonzero().squeeze(1)  # an empty span overlaps nothing
-        order = kept[torch.argsort(start_S[kept], stable=True)]
+        nonempty = (end_S > start_S).nonzero().squeeze(1)  # an empty span overlaps nothing
+        order = nonempty[torch.argsort(start_S[nonempty], stable=True)]
         order = order[torch.argsort(self.rows[order], stable=True)]
         left, right = order[:-1], order[1:]
         bad = (self.rows[left] == self.rows[right]) & (end_S[left] > start_S[right])
@@ -70,13 +70,13 @@ class StepScores:
         return len(self.rows)
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "StepScores":
-        """The same steps on another device, or with their scores in another precision (float32 or float64)."""
+        """Return the steps on another device, or with their scores in another precision (float32 or float64)."""
         states = None if self.states is None else self.states.to(device=device)
         scores = self.scores.to(device=device, dtype=dtype)
         return StepScores(self.rows.to(device=device), scores, self.spans.to(device=device), states)
 
     def select(self, mask_S: Tensor) -> "StepScores":
-        """The steps under the mask."""
+        """Return the steps under the mask."""
         states = None if self.states is None else self.states[mask_S]
         return StepScores(self.rows[mask_S], self.scores[mask_S], self.spans[mask_S], states)
 
@@ -88,6 +88,6 @@ class StepScores:
         """
         order_S = torch.argsort(self.spans[:, 0], stable=True)
         order_S = order_S[torch.argsort(self.rows[order_S], stable=True)]
-        found_S = torch.empty_like(self.rows)
-        found_S[order_S] = Groups.of(self.rows[order_S]).slot
-        return found_S
+        ordinals_S = torch.empty_like(self.rows)
+        ordinals_S[order_S] = Groups.of(self.rows[order_S]).slot
+        return ordinals_S

@@ -13,22 +13,22 @@ from grpo_plus.advantages.validate import as_tensor, describe, fail, float_dtype
 __all__ = ["PENALTY", "TRAINABLE", "RewardTable", "StepScores", "token_rewards", "values_of"]
 
 TRAINABLE = "trainable"
-"""The extra, (N, T) bool, that says which completion tokens are trained on (tool results are not)."""
+"""The extra, (N, T) bool, of the completion tokens that are trained on (tool results are not)."""
 PENALTY = "penalty"
 """The extra, (N, T), of a KL term in the reward, token by token; its sum is in the rewards, too."""
 
 
 @dataclass(frozen=True, eq=False)
 class RewardTable:
-    """Everything an estimator may look at; all ranks' completions.
+    """The input of estimators: the completions of all ranks.
 
-    Floats become float32 unless they are float64, which is kept; integers of any width become int64. Estimators get the
-    table in float64.
+    Floats become float32 unless they are float64; integers of any width become int64. Estimators get the table in
+    float64.
 
     Attributes:
         rewards: (N, K); NaN: this verifier does not apply to this completion.
         weights: (K,)
-        groups: (N,) prompt-group id: grouping is by id, never by position.
+        groups: (N,) id of the prompt's group: grouping is by id, never by position.
         lengths: (N,) completion tokens.
         truncated: (N,) bool, completions cut off at the maximal length.
         values: (N, T) a critic's value of the state before each token; None without a critic. Tokens that are not
@@ -68,9 +68,9 @@ class RewardTable:
 
     def _check_shapes(self) -> None:
         count, kinds = self.rewards.shape
-        for what in ("groups", "lengths"):
-            if getattr(self, what).shape != (count,):
-                fail(f"RewardTable.{what}", f"{count} values, one a completion", tuple(getattr(self, what).shape))
+        for name in ("groups", "lengths"):
+            if getattr(self, name).shape != (count,):
+                fail(f"RewardTable.{name}", f"{count} values, one a completion", tuple(getattr(self, name).shape))
         if self.weights.shape != (kinds,):
             fail("RewardTable.weights", f"{kinds} values, one a reward", tuple(self.weights.shape))
         if self.names and len(self.names) != kinds:
@@ -86,9 +86,9 @@ class RewardTable:
         for name, extra in self.extras.items():
             if not isinstance(extra, Tensor) or extra.dim() < 1 or len(extra) != count:
                 fail(f"RewardTable.extras[{name!r}]", f"a tensor of {count} rows", describe(extra))
-        for what, value in self._tensors():
+        for name, value in self._tensors():
             if value.device != self.rewards.device:
-                fail(f"RewardTable.{what}", f"the device of the rewards ({self.rewards.device})", value.device)
+                fail(f"RewardTable.{name}", f"the device of the rewards ({self.rewards.device})", value.device)
 
     def _check_values(self) -> None:
         if bool((bad := self.rewards.isinf()).any()):
@@ -117,12 +117,12 @@ class RewardTable:
                 fail("RewardTable.values", "finite numbers", f"{value} for token {token} of completion {row}")
 
     def _tensors(self) -> list[tuple[str, Tensor]]:
-        """Every tensor of the table with its name, the rewards aside."""
-        found: list[tuple[str, Any]] = [(f.name, getattr(self, f.name)) for f in fields(self) if f.name != "rewards"]
+        """Every tensor of the table except the rewards, with its name."""
+        named: list[tuple[str, Any]] = [(f.name, getattr(self, f.name)) for f in fields(self) if f.name != "rewards"]
         if self.steps is not None:
-            found += [(f"steps.{name}", getattr(self.steps, name)) for name in ("rows", "scores", "spans", "states")]
-        found += [(f"extras[{name!r}]", value) for name, value in self.extras.items()]
-        return [(name, value) for name, value in found if isinstance(value, Tensor)]
+            named += [(f"steps.{name}", getattr(self.steps, name)) for name in ("rows", "scores", "spans", "states")]
+        named += [(f"extras[{name!r}]", value) for name, value in self.extras.items()]
+        return [(name, value) for name, value in named if isinstance(value, Tensor)]
 
     @classmethod
     def of(
@@ -138,23 +138,22 @@ class RewardTable:
         extras: Mapping[str, Tensor] | None = None,
         values: Sequence[Sequence[float]] | Tensor | None = None,
     ) -> "RewardTable":
-        """A table from plain lists, for trying things.
+        """Return a table from plain lists, for experiments.
 
         >>> table = RewardTable.of([1, 1, 1, 0])
         >>> table.totals(), table.groups
         (tensor([1., 1., 1., 0.]), tensor([0, 0, 0, 0]))
 
         A completion has one reward or a list of them; None: does not apply. Its steps may be a list of (score, first
-        token, one-past-last token), each with the key of its state behind, or None for none. Unless given, all are one
-        group, weights are 1, and a completion is as long as it has values, or as its last step reaches, at least 1
-        token.
+        token, one-past-last token), each followed by the key of its state or None. By default all are one group,
+        weights are 1, and a completion's length is the number of its values or the end of its last step, at least 1.
         """
-        given = rewards if isinstance(rewards, Tensor) else _floats(rewards)
-        given = given.unsqueeze(1) if given.dim() == 1 else given
-        count, kinds = given.shape if given.dim() == 2 else (len(given), 1)
+        rewards = rewards if isinstance(rewards, Tensor) else _floats(rewards)
+        rewards = rewards.unsqueeze(1) if rewards.dim() == 1 else rewards
+        count, kinds = rewards.shape if rewards.dim() == 2 else (len(rewards), 1)
         if steps is not None and not isinstance(steps, StepScores):
             steps = _steps(steps)
-        at = values if values is None or isinstance(values, Tensor) else _ragged(values, given.device)
+        at = values if values is None or isinstance(values, Tensor) else _ragged(values, rewards.device)
         if lengths is None:
             ends = [1] * count
             if values is not None and at is not None and at.dim() == 2 and len(at) == count:
@@ -165,9 +164,9 @@ class RewardTable:
                 if 0 <= row < count:
                     ends[row] = max(ends[row], end)
             lengths = torch.tensor(ends, dtype=torch.long)
-        device = given.device
+        device = rewards.device
         return cls(
-            rewards=given,
+            rewards=rewards,
             weights=torch.ones(kinds, device=device) if weights is None else torch.as_tensor(weights, device=device),
             groups=torch.zeros(count, dtype=torch.long, device=device) if groups is None else _integers(groups, device),
             lengths=_integers(lengths, device),
@@ -184,11 +183,11 @@ class RewardTable:
         return int(self.lengths.max()) if len(self.lengths) else 0
 
     def scorable(self) -> Tensor:
-        """(N,) bool: whether any reward applies to the completion."""
+        """(N,) bool: a reward applies to the completion."""
         return ~self.rewards.isnan().all(dim=1)
 
     def totals(self) -> Tensor:
-        """(N,) weighted sum of the rewards that apply; NaN where none does."""
+        """(N,) weighted sum of the rewards that apply; NaN if none does."""
         total_N = (self.rewards.nan_to_num(nan=0.0) * self.weights).sum(dim=1)
         return total_N.masked_fill(~self.scorable(), torch.nan)
 
@@ -199,7 +198,7 @@ class RewardTable:
         return inside_NT if mask is None else inside_NT & mask[:, : self.width]
 
     def to(self, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "RewardTable":
-        """The same table on another device, or with its floats in another precision (float32 or float64)."""
+        """Return the table on another device, or with its floats in another precision (float32 or float64)."""
 
         def move(value: Any) -> Any:
             if not isinstance(value, Tensor):
@@ -213,15 +212,15 @@ class RewardTable:
 
 
 def _steps(of_rows: Sequence[Sequence[tuple[Any, ...]]]) -> StepScores:
-    """Steps from (score, first token, one-past-last token), some of them with a state."""
+    """Steps from (score, first token, one-past-last token), with or without a state."""
     flat = [(row, *step) for row, of_row in enumerate(of_rows) for step in of_row]
     states = [step[4] if len(step) > 4 else None for step in flat]
-    known = any(state is not None for state in states)
+    has_states = any(state is not None for state in states)
     return StepScores(
         rows=torch.tensor([row for row, *_ in flat], dtype=torch.long),
         scores=_floats([step[1] for step in flat]),
         spans=torch.tensor([[start, end] for _, _, start, end, *_ in flat], dtype=torch.long).reshape(-1, 2),
-        states=torch.tensor([-1 if state is None else state for state in states]) if known else None,
+        states=torch.tensor([-1 if state is None else state for state in states]) if has_states else None,
     )
 
 
@@ -240,7 +239,7 @@ def _floats(values: Sequence[Any]) -> Tensor:
 
 
 def _ragged(values: Sequence[Sequence[float]], device: torch.device) -> Tensor:
-    """Rows of different lengths as one tensor, 0 behind the shorter ones."""
+    """Rows of different lengths as one tensor, padded with 0."""
     try:
         rows = [torch.tensor(row, dtype=torch.float32, device=device).reshape(len(row)) for row in values]
     except (TypeError, ValueError, RuntimeError) as error:
@@ -251,8 +250,8 @@ def _ragged(values: Sequence[Sequence[float]], device: torch.device) -> Tensor:
 
 
 def _integers(values: Sequence[int] | Tensor, device: torch.device) -> Tensor:
-    given = torch.as_tensor(values, device=device)
-    return given if given.numel() else given.long()
+    tensor = torch.as_tensor(values, device=device)
+    return tensor if tensor.numel() else tensor.long()
 
 
 def token_rewards(table: RewardTable) -> Tensor:
@@ -261,7 +260,7 @@ def token_rewards(table: RewardTable) -> Tensor:
     >>> token_rewards(RewardTable.of([0.7], lengths=[3], extras={PENALTY: torch.tensor([[0.0, 0.25, 0.25]])}))
     tensor([[ 0.0000, -0.2500,  0.9500]])
 
-    NaN on the last trained token where no reward applies.
+    NaN on the last trained token if no reward applies.
     """
     trainable_NT = table.trainable()
     penalty_NT = table.extras.get(PENALTY, table.rewards.new_zeros(trainable_NT.shape))[:, : table.width]
@@ -271,7 +270,7 @@ def token_rewards(table: RewardTable) -> Tensor:
 
 
 def values_of(table: RewardTable) -> Tensor:
-    """The values of the table, which an estimator that reads a critic cannot do without."""
+    """Return the critic's values of the table; raise if there are none."""
     if table.values is None:
         raise ValueError(
             "this estimator reads a critic's values, but table.values is None: set critic in the config, or give "

@@ -6,34 +6,34 @@ import torch
 from torch import Tensor
 
 
-def fail(what: str, expected: str, value: object) -> NoReturn:
-    """Raise an error that names the field, what is allowed there and what was given."""
-    raise ValueError(f"{what}: expected {expected}, got {value}.")
+def fail(field: str, expected: str, value: object) -> NoReturn:
+    """Raise an error with the field, the allowed values and the actual value."""
+    raise ValueError(f"{field}: expected {expected}, got {value}.")
 
 
-def as_tensor(what: str, value: object, dims: int, dtype: torch.dtype) -> Tensor:
-    """The value in the wanted kind of number; anything that would lose information is refused."""
+def as_tensor(field: str, value: object, dims: int, dtype: torch.dtype) -> Tensor:
+    """Convert a tensor to ``dtype``; raise if that would lose information."""
     if not isinstance(value, Tensor):
-        raise TypeError(f"{what}: expected a tensor, got {type(value).__name__}. RewardTable.of([...]) takes lists.")
+        raise TypeError(f"{field}: expected a tensor, got {type(value).__name__}. RewardTable.of([...]) takes lists.")
     if value.dim() != dims:
-        fail(what, f"{dims} dimension{'s' * (dims > 1)}", f"shape {tuple(value.shape)}")
+        fail(field, f"{dims} dimension{'s' * (dims > 1)}", f"shape {tuple(value.shape)}")
     if value.is_complex() or (dtype is torch.long and (value.is_floating_point() or value.dtype is torch.bool)):
-        fail(what, "integers" if dtype is torch.long else "real numbers", value.dtype)
+        fail(field, "integers" if dtype is torch.long else "real numbers", value.dtype)
     return value.detach().to(dtype)
 
 
-def refuse(bad: Tensor, values: Tensor, what: str, expected: str, of: str) -> None:
-    """Raise an error that names the first bad value, and the number of what it is a value of."""
+def refuse(bad: Tensor, values: Tensor, field: str, expected: str, of: str) -> None:
+    """Raise an error with the first bad value and its index; ``of`` is the noun for the index."""
     if bool(bad.any()):
         at = int(bad.nonzero()[0, 0])
-        fail(what, expected, f"{values[at].tolist()} for {of} {at}")
+        fail(field, expected, f"{values[at].tolist()} for {of} {at}")
 
 
 def float_dtype(*values: object) -> torch.dtype:
-    """float64 when any of the tensors is float64, otherwise float32: statistics in half precision are worthless."""
+    """Return float64 if any tensor is float64, else float32: statistics in half precision are worthless."""
     return torch.float64 if any(getattr(value, "dtype", None) is torch.float64 for value in values) else torch.float32
 
 
 def describe(value: object) -> str:
-    """A tensor by dtype and shape, anything else as it is written."""
+    """Return dtype and shape of a tensor, or the repr of any other value."""
     return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)

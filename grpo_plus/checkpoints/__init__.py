@@ -1,1 +1,1 @@
-"""Checkpoints as files: which are whole, in which order they were written, which go, and what a disk refuses."""
+"""Checkpoints as files: completeness, order of writing, rotation, and errors of the disk."""

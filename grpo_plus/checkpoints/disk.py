@@ -21,7 +21,7 @@ _REFUSED = (
     *(errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT),
     *(errno.ENOTEMPTY, errno.EBUSY, errno.ELOOP),
 )
-_TAKEN = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ELOOP)
+_OCCUPIED = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ELOOP)
 _NUMBER = re.compile(r"\(os error (\d+)\)")
 """The error number in messages of Rust libraries, which write weights and tokenizers."""
 _TORCH = ("inline_container", "PytorchStreamWriter", "basic_ios::clear", "Parent directory")
@@ -37,7 +37,7 @@ def free_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True)
 class FailedWrite:
-    """Why nothing could be written: the operating system's number, and what to tell."""
+    """A write that failed: the operating system's number, and the message."""
 
     number: int
     reason: str
@@ -49,10 +49,10 @@ class FailedWrite:
 
     @property
     def remedy(self) -> str:
-        """What to do about it, the beginning of a sentence."""
+        """The remedy, as the beginning of a sentence."""
         if self.full:
             return "Free some space"
-        return "Remove what is in its place" if self.number in _TAKEN else "Make it writable"
+        return "Remove the file in its place" if self.number in _OCCUPIED else "Make it writable"
 
     def __str__(self) -> str:
         """The reason."""
@@ -77,8 +77,8 @@ def _number(error: BaseException, folder: Path) -> int | None:
     if isinstance(error, OSError) and error.errno is not None:
         inside = error.filename is not None and Path(str(error.filename)).absolute().is_relative_to(folder.absolute())
         return error.errno if inside or (error.filename is None and error.errno in (*_FULL, *_BROKEN)) else None
-    if found := _NUMBER.search(str(error)):
-        return int(found[1])
+    if match := _NUMBER.search(str(error)):
+        return int(match[1])
     for number in (*_FULL, *_REFUSED):
         if re.search(rf"(failed with|strerror:|^) ?{re.escape(os.strerror(number))}", str(error)):
             return number
@@ -98,7 +98,7 @@ def _probed(folder: Path) -> int:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen = 0
-    while error is not None and seen < 10:
+    depth = 0
+    while error is not None and depth < 10:
         yield error
-        error, seen = error.__cause__ or error.__context__, seen + 1
+        error, depth = error.__cause__ or error.__context__, depth + 1

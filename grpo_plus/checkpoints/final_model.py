@@ -14,22 +14,22 @@ _PARTS = (*_WEIGHTS, *_CONFIG, *_TOKENIZER, "*.model")
 
 
 def seal(folder: Path, step: int) -> None:
-    """Write the manifest of the model in a run's folder, which ``step`` optimizer steps made."""
+    """Write the manifest of the model in a run's folder, after ``step`` optimizer steps."""
     files = {path for pattern in _PARTS for path in folder.glob(pattern) if path.is_file()}
     manifest.write(folder, step, files, name=FILE)
 
 
 def unseal(folder: Path) -> None:
-    """Remove the manifest: the run goes on, and the model is that of before."""
+    """Remove the manifest: the run continues, so the model is outdated."""
     (folder / FILE).unlink(missing_ok=True)
 
 
 def is_of(checkpoint: Path) -> bool:
-    """Whether the model beside a checkpoint is whole and was written after it, with the same step."""
+    """True if the model next to a checkpoint is complete and was written after it, at the same step."""
     folder = checkpoint.parent
     try:
-        found = manifest.read(folder, FILE)
+        sealed = manifest.read(folder, FILE)
     except manifest.ManifestError:
         return False
-    same = found.step == step_of(checkpoint) and found.time >= written(checkpoint)
+    same = sealed.step == step_of(checkpoint) and sealed.time >= written(checkpoint)
     return same and manifest.problem(folder, FILE) is None

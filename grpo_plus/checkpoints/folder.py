@@ -1,4 +1,4 @@
-"""The checkpoints in a run's folder: which of them are whole, in which order they were written, and which go."""
+"""The checkpoints in a run's folder: completeness, order of writing, and rotation."""
 
 import contextlib
 import json
@@ -16,13 +16,13 @@ STATE_FILE = "grpo_plus_state.json"
 _TRAINER_STATE = "trainer_state.json"
 _WEIGHTS = ("model*.safetensors", "adapter_model.*", "pytorch_model*", "global_step*")
 """Files of weights, and the folders that FSDP and DeepSpeed have in their place."""
-_BESIDE_WEIGHTS = ("*optimizer*", "scheduler.pt", "rng_state*.pth", "global_step*")
+_TRAINING_STATE = ("*optimizer*", "scheduler.pt", "rng_state*.pth", "global_step*")
 _REMOVING = ".removing-"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The newest whole checkpoint, if there is one, and a line on each newer one that is torn."""
+    """The newest complete checkpoint, if there is one, and a line on each newer one that is torn."""
 
     checkpoint: Path | None
     passed_over: tuple[str, ...]
@@ -31,16 +31,16 @@ class Choice:
 def read_json(path: Path) -> dict[str, Any]:
     """The mapping in a file; empty if the file is missing or broken."""
     try:
-        found = json.loads(read_text(path))
+        content = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoint folders of a run by step, whole or not."""
-    found = [path for path in folder.glob("checkpoint-*") if path.is_dir() and step_of(path) is not None]
-    return sorted(found, key=lambda path: step_of(path) or 0)
+    """The checkpoint folders of a run by step, complete or torn."""
+    folders = [path for path in folder.glob("checkpoint-*") if path.is_dir() and step_of(path) is not None]
+    return sorted(folders, key=lambda path: step_of(path) or 0)
 
 
 def step_of(checkpoint: Path) -> int | None:
@@ -58,9 +58,9 @@ def written(checkpoint: Path) -> float:
 
 
 def in_order(folder: Path) -> list[Path]:
-    """The checkpoint folders of a run, whole or not, the one written last at the end.
+    """The checkpoint folders of a run, complete or torn, in the order of writing.
 
-    After resuming from an older checkpoint the new ones come last, whatever their steps. Checkpoints without
+    After resuming from an older checkpoint the new ones come last, at any step. Checkpoints without
     a manifest are in the order of their steps: a copy of a folder has new times in any order.
     """
     times: dict[Path, float] = {}
@@ -73,10 +73,10 @@ def in_order(folder: Path) -> list[Path]:
 
 
 def problem(checkpoint: Path, *, hashes: bool = True) -> str | None:
-    """The first file of a checkpoint that is not as it was written, in words; None for a whole checkpoint.
+    """The first file of a checkpoint that is not as it was written, in words; None for a complete checkpoint.
 
-    Without ``hashes`` only the sizes of files are compared: for lists, not for what a run goes on from. Of one that
-    TRL's own trainer has written it is known only whether there is a state and weights.
+    Without ``hashes`` only the sizes of files are compared: for lists, not for resuming. A checkpoint
+    of TRL's own trainer needs only a state and weights.
     """
     if _is_sealed(checkpoint):
         return manifest.problem(checkpoint, hashes=hashes)
@@ -90,29 +90,29 @@ def problem(checkpoint: Path, *, hashes: bool = True) -> str | None:
     )
 
 
-def is_whole(checkpoint: Path, *, hashes: bool = True) -> bool:
-    """Whether every file of a checkpoint is as it was written."""
+def is_intact(checkpoint: Path, *, hashes: bool = True) -> bool:
+    """True if every file of a checkpoint is as it was written."""
     return problem(checkpoint, hashes=hashes) is None
 
 
 def weights_only(checkpoint: Path) -> bool:
-    """Whether a checkpoint holds neither optimizer nor schedule nor random state."""
-    return not any(path for pattern in _BESIDE_WEIGHTS for path in checkpoint.glob(pattern))
+    """True if a checkpoint has neither optimizer nor schedule nor random state."""
+    return not any(path for pattern in _TRAINING_STATE for path in checkpoint.glob(pattern))
 
 
 def choose(folder: Path, *, hashes: bool = True) -> Choice:
-    """The newest whole checkpoint of a run's folder."""
+    """The newest complete checkpoint of a run's folder."""
     passed_over: list[str] = []
     for path in reversed(in_order(folder)):
-        found = problem(path, hashes=hashes)
-        if found is None:
+        reason = problem(path, hashes=hashes)
+        if reason is None:
             return Choice(path, tuple(passed_over))
-        passed_over.append(f"{path.name} is passed over: {found}")
+        passed_over.append(f"{path.name} is passed over: {reason}")
     return Choice(None, tuple(passed_over))
 
 
 def last_checkpoint(folder: Path, *, hashes: bool = True) -> Path | None:
-    """The newest whole checkpoint."""
+    """The newest complete checkpoint."""
     return choose(folder, hashes=hashes).checkpoint
 
 
@@ -122,12 +122,12 @@ def finish(checkpoint: Path, step: int) -> None:
     Raises:
         OSError: it cannot be written; the checkpoint is torn then.
     """
-    others = [path for path in checkpoints(checkpoint.parent) if path.name != checkpoint.name]
-    manifest.write(checkpoint, step, after=max(map(written, others), default=0.0))
+    siblings = [path for path in checkpoints(checkpoint.parent) if path.name != checkpoint.name]
+    manifest.write(checkpoint, step, after=max(map(written, siblings), default=0.0))
 
 
 def rotate(folder: Path, limit: int | None, best: str | Path | None = None) -> list[str]:
-    """Remove checkpoints above a limit: torn ones, then the oldest, but neither the newest whole one nor the best.
+    """Remove checkpoints above a limit: torn ones, then the oldest, but neither the newest complete one nor the best.
 
     Returns a line on each that could not be removed.
     """
@@ -135,14 +135,14 @@ def rotate(folder: Path, limit: int | None, best: str | Path | None = None) -> l
     if not limit or limit < 1:
         return []
     ordered = in_order(folder)
-    whole = [path for path in ordered if is_whole(path, hashes=False)]
-    if not whole:
+    complete = [path for path in ordered if is_intact(path, hashes=False)]
+    if not complete:
         return []
-    kept = {whole[-1], *(path for path in ordered if best is not None and path.resolve() == Path(best).resolve())}
-    known = ordered[: ordered.index(whole[-1]) + 1]  # behind it may be one that is being written
-    goes = sorted((path for path in known if path not in kept), key=lambda path: path in whole)
+    keep = {complete[-1], *(path for path in ordered if best is not None and path.resolve() == Path(best).resolve())}
+    finished = ordered[: ordered.index(complete[-1]) + 1]  # a later one may still be in writing
+    removable = sorted((path for path in finished if path not in keep), key=lambda path: path in complete)
     problems = []
-    for path in goes[: max(0, len(known) - max(limit, len(kept)))]:
+    for path in removable[: max(0, len(finished) - max(limit, len(keep)))]:
         try:
             remove(path)
         except OSError as error:
@@ -151,10 +151,10 @@ def rotate(folder: Path, limit: int | None, best: str | Path | None = None) -> l
 
 
 def remove(checkpoint: Path) -> None:
-    """Remove a checkpoint, which no reader ever sees by half: it goes under another name first.
+    """Remove a checkpoint; it is renamed first, so that no reader sees a half of it.
 
     Raises:
-        OSError: it cannot be renamed. What cannot be removed after that is left for `clean`.
+        OSError: it cannot be renamed. Files that cannot be removed after that are left for `clean`.
     """
     aside = checkpoint.with_name(f"{_REMOVING}{checkpoint.name}-{secrets.token_hex(4)}")
     checkpoint.rename(aside)
@@ -162,13 +162,13 @@ def remove(checkpoint: Path) -> None:
 
 
 def clean(folder: Path) -> None:
-    """Remove what was left of removals that were killed."""
+    """Remove the rest of interrupted removals."""
     for path in folder.glob(f"{_REMOVING}checkpoint-*"):
         _remove(path)
 
 
 def _remove(path: Path) -> None:
-    if path.is_symlink():  # what it leads to is not ours
+    if path.is_symlink():  # its target is not part of the run
         with contextlib.suppress(OSError):
             path.unlink()
     else:
@@ -176,7 +176,7 @@ def _remove(path: Path) -> None:
 
 
 def _is_sealed(checkpoint: Path) -> bool:
-    """Whether a checkpoint has, or lacks, a manifest; one of TRL's own trainer needs none."""
+    """True if a checkpoint has, or lacks, a manifest; one of TRL's own trainer needs none."""
     return (checkpoint / manifest.FILE).exists() or (checkpoint / STATE_FILE).exists()
 
 

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: size and SHA-256 of each file, written last. What does not match it is torn."""
+"""The manifest of a checkpoint: size and SHA-256 of each file, written last; without a match it is torn."""
 
 import errno
 import hashlib
@@ -18,11 +18,11 @@ FILE = "grpo_plus_manifest.json"
 VERSION = 1
 _THREADS = 8
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
-"""What file systems answer that cannot sync a folder."""
+"""Error numbers of file systems that cannot sync a folder."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class FileEntry:
     """Size and hash of a file."""
 
     size: int
@@ -30,12 +30,12 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class FileManifest:
     """A manifest that was read: the optimizer step, the time it was written, and the files by relative name."""
 
     step: int
     time: float
-    files: Mapping[str, Entry]
+    files: Mapping[str, FileEntry]
 
 
 class ManifestError(ValueError):
@@ -49,7 +49,7 @@ def write(
 
     Args:
         folder: all of its files are finished.
-        step: optimizer steps that are behind them.
+        step: optimizer steps so far.
         files: those that belong to the manifest; unset: all, in folders, too. Links to files are followed.
         after: the manifest's time is later than this one, even where the clock was set back.
         name: of the manifest.
@@ -63,22 +63,22 @@ def write(
     inner = {above for path in paths for above in path.parents if folder in above.parents}
     for each in (*inner, folder):
         _sync_folder(each)
-    found = {path.relative_to(folder).as_posix(): entry for path, entry in zip(paths, entries, strict=True)}
-    listed = {name: {"bytes": found[name].size, "sha256": found[name].sha256} for name in sorted(found)}
-    now = round(max(time.time(), after + 1e-5), 6)  # no more digits than a float tells apart
+    named = {path.relative_to(folder).as_posix(): entry for path, entry in zip(paths, entries, strict=True)}
+    listed = {name: {"bytes": named[name].size, "sha256": named[name].sha256} for name in sorted(named)}
+    now = round(max(time.time(), after + 1e-5), 6)  # no more digits than a float can distinguish
     content = {"version": VERSION, "step": step, "time": now, "files": listed}
     write_atomic(folder / name, json.dumps(content | {"sha256": _seal(content)}, indent=1), sync=True)
     _sync_folder(folder)
     _sync_folder(folder.absolute().parent)
 
 
-def read(folder: Path, name: str = FILE) -> Manifest:
+def read(folder: Path, name: str = FILE) -> FileManifest:
     """The manifest of a folder."""
     try:
         content = json.loads(read_text(folder / name))
         version, seal = content["version"], content.pop("sha256")
-        files = {_inside(key): Entry(int(one["bytes"]), str(one["sha256"])) for key, one in content["files"].items()}
-        found = Manifest(int(content["step"]), float(content["time"]), files)
+        files = {_inside(key): FileEntry(int(x["bytes"]), str(x["sha256"])) for key, x in content["files"].items()}
+        result = FileManifest(int(content["step"]), float(content["time"]), files)
     except FileNotFoundError as error:
         raise ManifestError(f"it was never finished: {name} is missing") from error
     except OSError as error:
@@ -89,7 +89,7 @@ def read(folder: Path, name: str = FILE) -> Manifest:
         raise ManifestError(f"{name} is of version {version!r}, and this release reads {VERSION}")
     if seal != _seal(content):
         raise ManifestError(f"{name} holds other bytes than were written")
-    return found
+    return result
 
 
 def problem(folder: Path, name: str = FILE, *, hashes: bool = True) -> str | None:
@@ -102,8 +102,8 @@ def problem(folder: Path, name: str = FILE, *, hashes: bool = True) -> str | Non
     except ManifestError as error:
         return str(error)
     for key, entry in files.items():
-        if found := _size_problem(folder / key, key, entry.size):
-            return found
+        if text := _size_problem(folder / key, key, entry.size):
+            return text
     if not hashes:
         return None
     with ThreadPoolExecutor(_THREADS) as threads:
@@ -112,7 +112,7 @@ def problem(folder: Path, name: str = FILE, *, hashes: bool = True) -> str | Non
 
 
 def _files(folder: Path) -> Iterable[Path]:
-    """The files below a folder but its manifest; folders behind links are left out, and so are pipes and devices."""
+    """The files below a folder but its manifest; linked folders are left out, and so are pipes and devices."""
     for above, _, names in os.walk(folder, onerror=_raise):
         for name in names:
             path = Path(above, name)
@@ -127,15 +127,15 @@ def _raise(error: OSError) -> None:
 def _is_file(path: Path) -> bool:
     try:
         return stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:  # a link that leads nowhere
+    except FileNotFoundError:  # a broken link
         return False
 
 
-def _synced(path: Path) -> Entry:
+def _synced(path: Path) -> FileEntry:
     with open_to_read(path) as file:
         os.fsync(file.fileno())
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return Entry(file.tell(), digest)
+        return FileEntry(file.tell(), digest)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -167,17 +167,17 @@ def _inside(name: str) -> str:
 
 def _size_problem(path: Path, name: str, expected: int) -> str | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return f"{name} is missing"
     except OSError as error:
         return f"{name} cannot be read: {error.strerror}"
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return f"{name} is no file"
-    return None if found.st_size == expected else f"{name} has {found.st_size:,} of {expected:,} bytes"
+    return None if status.st_size == expected else f"{name} has {status.st_size:,} of {expected:,} bytes"
 
 
-def _hash_problem(path: Path, name: str, entry: Entry) -> str | None:
+def _hash_problem(path: Path, name: str, entry: FileEntry) -> str | None:
     try:
         with open_to_read(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -41,7 +41,7 @@ _LOST = re.compile(r"(gloo|nccl).*(connection (closed|reset|refused)|broken pipe
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     end_with_parent()
-    for stream in (sys.stdout, sys.stderr):  # a character missing from the terminal's encoding ends no command
+    for stream in (sys.stdout, sys.stderr):  # escape characters missing from the terminal's encoding
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if not sys.warnoptions:  # TRL itself sets options that transformers has deprecated
         warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    # On a CPU it advises in every command to install a package with faster kernels.
+    # On a CPU it recommends a package with faster kernels in every command.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
@@ -114,4 +114,4 @@ def usage() -> str:
 
 
 class UserError(RedactedError):
-    """A mistake that the user can correct: printed as one message, without a traceback."""
+    """Mistake that the user can correct, printed as one message without a traceback."""

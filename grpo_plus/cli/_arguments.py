@@ -18,13 +18,12 @@ from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, Device, fill_parser
-from grpo_plus.recipe.forms import add_dotted_flags, dotted_flags, moved
+from grpo_plus.recipe.flags import add_dotted_flags, dotted_flags, moved
 from grpo_plus.recipe.host import host_problems
 from grpo_plus.recipe.launch import launching
-from grpo_plus.recipe.options import is_off, mapping, mapping_or_none, read_yaml
-from grpo_plus.recipe.ranges import judge
+from grpo_plus.recipe.rewards import idle_problems
 from grpo_plus.recipe.tools import call_problems
-from grpo_plus.recipe.weights import idle_problems
+from grpo_plus.recipe.values import is_off, judge, mapping, mapping_or_none, read_yaml
 from grpo_plus.warm_start.options import KEYS as WARM_START_KEYS
 from grpo_plus.warm_start.options import warm_start_problems
 from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
@@ -76,7 +75,7 @@ class PlusScriptArguments(ScriptArguments):
     )
     overwrite_output_dir: bool = field(
         default=False,
-        metadata={"help": "Start anew where output_dir holds another run's checkpoints, which are removed."},
+        metadata={"help": "Remove another run's checkpoints from output_dir, and start from the beginning."},
     )
 
     def __post_init__(self) -> None:
@@ -130,7 +129,7 @@ def parse(prog: str, arguments: Sequence[str], own: Collection[str] = (), device
     """
     parser = make_parser(prog)
     path, rest = config_path(arguments)
-    # Its own error prints a usage and ends the process.
+    # The default prints a usage and ends the process.
     parser.error = lambda message: _raise_user_error(with_values(parser, rest, message))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
     check_options(rest, own)
@@ -147,7 +146,7 @@ def parse(prog: str, arguments: Sequence[str], own: Collection[str] = (), device
         if extra and (twice := repeated(_launch_parser(), extra)):
             raise UserError(twice)
         launch, processes, machines = _launch_arguments([*words, *extra])
-        # The process that only launches others must not initialise the GPU.
+        # A process that only launches ranks must not initialise the GPU.
         fills = device is not None or is_rank() or not launch
         filled = fill_parser(parser, rest, keys, device) if fills else []
         with launching(folder, None if is_rank() else processes):

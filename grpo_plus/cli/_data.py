@@ -50,7 +50,7 @@ def load_rows(
             return load_dataset(str(path), name=config, streaming=streaming)
     except Exception as error:
         where = str(path) if path else f"{name!r} on the hub"
-        # The reader's errors for an empty file, and for one that has a first line alone, which names columns.
+        # The reader's errors for an empty file, and for a file with column names only.
         if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
             hint = " Its first line names the columns." if path is not None and path.suffix == ".csv" else ""
             raise UserError(f"the dataset {where} holds no rows.{hint}") from error

@@ -24,7 +24,7 @@ from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.recipe.recipe import VerifierPart
+    from grpo_plus.recipe.entries import VerifierPart
 
 PROG = "grpo-plus doctor"
 OWN_OPTIONS = ("--json", "--strict", "--rows", "--all-rows")
@@ -211,7 +211,7 @@ class _ConfigCheck:
     def _read_rows(self, rows: Any) -> _Data:
         """Read the prompts of all rows up to a bound, and all columns of an even sample."""
         from grpo_plus.cli._prompts import maker
-        from grpo_plus.training.scoring.verifiers import evenly
+        from grpo_verifiers.stats import evenly
 
         chat = getattr(self.files.tokenizer, "chat_template", None) is not None
         make = maker(self.prompt, chat=chat) if self.prompt else lambda row: row.get("prompt")

@@ -14,8 +14,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from grpo_plus.checkpoints import final_model
-from grpo_plus.checkpoints.choice import NEWEST, CheckpointError, given, newest
-from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_whole, read_json, remove, weights_only
+from grpo_plus.checkpoints.choice import NEWEST, CheckpointError, by_path, newest
+from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_intact, read_json, remove, weights_only
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import open_own, read_text
@@ -73,9 +73,9 @@ def resume_point(value: Any, output_dir: Path, base: Path) -> Choice:
         for place in places:
             if checkpoints(place):
                 return newest(value, place)
-            if is_whole(place):
+            if is_intact(place):
                 return Choice(place, ())
-        return given(next(iter(places), path), output_dir)
+        return by_path(next(iter(places), path), output_dir)
     except CheckpointError as error:
         raise UserError(str(error)) from error
 
@@ -142,16 +142,16 @@ def claimed(folder: Path) -> Iterator[None]:
     Raises:
         UserError: another run has locked it, or nothing can be written there.
     """
-    if int(os.environ.get("RANK", "0")) != 0:  # these write nothing there of their own accord
+    if int(os.environ.get("RANK", "0")) != 0:  # other ranks write nothing there
         yield
         return
     path = folder / LOCK
-    lock = FileLock(path, timeout=0.2, thread_local=False)  # not at once: its last holder may be removing it
+    lock = FileLock(path, timeout=0.2, thread_local=False)  # some patience: its last owner may be removing it
     try:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
-        except OSError as error:  # Timeout is one, too
+        except OSError as error:  # including Timeout
             if error.errno not in _NO_LOCKS:
                 raise
         file = open_own(path, "w", encoding="utf-8")

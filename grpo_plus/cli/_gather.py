@@ -77,7 +77,7 @@ def problems_before_loading(parsed: "Parsed", load: Callable[..., Any] = load_ro
     from trl import get_peft_config, get_quantization_config
 
     from grpo_plus.cli._arguments import reward_names
-    from grpo_plus.recipe.weights import weight_problems
+    from grpo_plus.recipe.rewards import weight_problems
     from grpo_plus.trainer import GRPOPlusTrainer
 
     args, model = parsed.training, parsed.model

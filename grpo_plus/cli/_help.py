@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpo_plus
 from grpo_plus.cli._static_fields import StaticField, static_fields
-from grpo_plus.recipe.forms import HEADS
+from grpo_plus.recipe.values import HEADS
 from grpo_plus.trl.fields import CONFIG_SOURCES, SCRIPT_SOURCES
 from grpo_plus.trl.versions import source_file
 
@@ -93,7 +93,7 @@ def show(prog: str, *, everything: bool) -> int:
     try:
         print(text(prog, everything=everything), flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the exit reports the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's exit reports the broken pipe
     return 0
 
 
@@ -111,11 +111,11 @@ def text(prog: str, *, everything: bool) -> str:
         add_help=False,
     )
     command = parser.add_argument_group("command")
-    command.add_argument("--config", metavar="FILE", help="the config file, where it is not the first argument")
+    command.add_argument("--config", metavar="FILE", help="the config file, if it is not the first argument")
     command.add_argument("--help", "--help-all", action="store_true", help="these options, or all there are")
     own, host = own_options(), host_options()
     options, shown = {**host, **own}, set[str]()
-    more = "resume_from_checkpoint"  # it does more here than in the host
+    more = "resume_from_checkpoint"  # with more values than in the host
     brief = {more: _RELATED[more]} if everything else {**DAILY, **_RELATED}
 
     def add(title: str, fields: Iterable[StaticField]) -> None:

@@ -38,7 +38,7 @@ def launch(parsed: "Parsed", arguments: Sequence[str], command: str) -> int:
         _spread_over_cpu(chosen, use_cpu=bool(parsed.training.use_cpu))
     with _forward_signals() as received, temporary_folder() as folder:
         if chosen.log_dir is None and str(chosen.tee) == "0":
-            chosen.log_dir = folder  # torch's own would stay
+            chosen.log_dir = folder  # torch would not remove its own
         before = dict(os.environ)
         os.environ.update(naming_us({LAUNCHED: "1"}))
         try:
@@ -66,7 +66,7 @@ def _run(chosen: Any) -> Mapping[int, int]:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # it names every signal that it sends
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # it logs every signal that it sends
     try:
         launch_command(chosen)
     except ChildFailedError as error:
@@ -123,7 +123,7 @@ def _forward_signals() -> Iterator[list[int]]:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(waker)
-        writer.close()  # the thread reads the end of it
+        writer.close()  # ends the thread's reads
         thread.join()
         reader.close()
 
@@ -141,7 +141,7 @@ def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
     """Start CPU ranks like GPU ranks: accelerate would use MPI, or ranks that each train by themselves."""
     import torch
 
-    from grpo_plus.recipe.options import read_yaml
+    from grpo_plus.recipe.values import read_yaml
 
     kind = read_yaml(Path(launch.config_file)).get("distributed_type") if launch.config_file else None
     deepspeed, fsdp = launch.use_deepspeed or kind == "DEEPSPEED", launch.use_fsdp or kind == "FSDP"
@@ -150,7 +150,7 @@ def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:
     on_cpu = use_cpu or launch.cpu or not torch.accelerator.is_available()
     if on_cpu and fsdp:
         print(
-            "FSDP needs accelerators: on a CPU, accelerate runs this as plain DDP, the whole model in each process.",
+            "FSDP needs accelerators: on a CPU, accelerate runs this as plain DDP, the full model in each process.",
             file=sys.stderr,
         )
         os.environ["ACCELERATE_USE_CPU"] = "true"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli._prompts import FORMATS
 from grpo_plus.doctor.template import thinks_by_default as template_thinks
-from grpo_plus.recipe.notes import config_notes
-from grpo_plus.recipe.options import changed_fields
 from grpo_plus.recipe.recipe import Recipe, recipe_of
+from grpo_plus.recipe.table import config_notes
+from grpo_plus.recipe.values import changed_fields
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _missing_tags(recipe: Recipe, prompt: Mapping[str, Any], text: str | None) -
             continue
         note = f"the verifier {part.label!r} rewards {', '.join(missing)}, but the prompt never asks for it"
         fitting = "think_answer" if "<answer>" in missing else "think_boxed"
-        yield f"{note}: name a template that does (prompt: {{template: {fitting}}}), or say it in system."
+        yield f"{note}: name a template with it (prompt: {{template: {fitting}}}), or write it in system."
 
 
 def _tags(described: Mapping[str, Any]) -> list[str]:

@@ -117,7 +117,7 @@ def _formula(name: str, value: Any) -> str:
         objective, _ = compose_objective(value.fn if is_reference(name) else name, beta=0.0)
         return "" if objective is None else "\n".join(line.strip() for line in objective.formula().splitlines()[1:])
     formula = getattr(value, "formula", "")
-    if not isinstance(formula, str):  # a schedule's is a method, which needs its keywords
+    if not isinstance(formula, str):  # the method of a schedule, which needs its keywords
         return ""
     for keyword in value.keywords() if hasattr(value, "keywords") else ():
         formula = formula.replace(f"{{{keyword}}}", keyword)

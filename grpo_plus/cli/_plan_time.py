@@ -62,7 +62,7 @@ def time_lines(parsed: "Parsed") -> Iterator[str]:
         total = shown(pace.middle * args.max_steps)
         yield f"      {total} for {args.max_steps} steps, {ends} at the pace of these"
     else:
-        yield f"      max_steps is not set: so much times the steps of {args.num_train_epochs:g} epochs"
+        yield f"      max_steps is not set: multiply by the steps of {args.num_train_epochs:g} epochs"
     yield "      an estimate: completions grow and shrink while a model learns, and a step with them"
 
 

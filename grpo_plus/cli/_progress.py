@@ -90,7 +90,7 @@ class ProgressLines(TrainerCallback):
             shares = ", ".join(f"{part} {each / seconds:.0%}" for part, each in parts.items()) if seconds else ""
             words.append(f"{seconds:.2f} s/step" + (f" ({shares})" if shares else ""))
         done = self._step - self._first
-        if done >= 1 and self._last >= self._step:  # by the steps and evaluations of this run
+        if done >= 1 and self._last >= self._step:  # includes the evaluations of this run
             left = (time.monotonic() - self._began) / done * (self._last - self._step)
             words.append(f"{duration(left)} left")
         self._print(" | ".join(words))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 from grpo_plus.cli import UserError
-from grpo_plus.recipe.options import checked_mapping
+from grpo_plus.recipe.values import checked_mapping
 from grpo_verifiers.errors.messages import unknown, without_middle
 from grpo_verifiers.options import Matches
 

@@ -12,8 +12,8 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._data import READERS, local_data, local_model
 from grpo_plus.cli._help import host_options, own_options
 from grpo_plus.cli._parser import by_option, repeated
-from grpo_plus.recipe.forms import KeywordAction, moved
-from grpo_plus.recipe.options import read_yaml
+from grpo_plus.recipe.flags import KeywordAction, moved
+from grpo_plus.recipe.values import read_yaml
 from grpo_plus.trl.versions import source_file
 from grpo_verifiers.errors.messages import nearest
 
@@ -141,7 +141,7 @@ def print_status(line: str) -> None:
 
 
 def quiet_bars() -> None:
-    """Switch off progress bars of loading and mapping outside a terminal, where each refresh is a line."""
+    """Switch off progress bars of loading and mapping outside a terminal: each refresh would be a line."""
     if sys.stderr.isatty():
         return
     import datasets

@@ -40,7 +40,7 @@ def _numbers(selected: "Selected", size: int) -> list[str]:
     groups = [[] if right is None else [1.0] * right + [0.0] * (size - right) for right in rights]
     columns: dict[str, list[Any]] = {"prompt": [f"prompt {place}" for place in range(len(groups))]}
     difficulty = selected.keywords.get("column")
-    if isinstance(difficulty, str):  # it rises from 1
+    if isinstance(difficulty, str):  # values from 1
         columns[difficulty] = list(range(1, len(groups) + 1))
     history = PromptHistory.of(groups, num_generations=size, columns=columns)
     explore = float(common_of(selected.selection, selected.keywords)["explore"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._run_settings import NOTHING, info_of
-from grpo_plus.report.visible import visible
+from grpo_plus.report.escape import escape_controls
 
 if TYPE_CHECKING:
     from grpo_plus.evaluation.tool_use import ToolUse
@@ -28,9 +28,7 @@ def add_tool_options(group: "argparse._ActionsContainer") -> None:
     )
     group.add_argument("--environment", help="in the same form, or a mapping of the values of the column environment")
     group.add_argument("--max-tool-calling-iterations", type=int, help="turns that may call; unset: until the length")
-    group.add_argument(
-        "--tools-from", help="take tools and environment from a config file or another run's folder, or none at all"
-    )
+    group.add_argument("--tools-from", help="tools and environment from a config file or another run's folder, or none")
     group.add_argument(
         "--trust-run", action="store_true", help="run the code named in the run's record, which is not run otherwise"
     )
@@ -94,10 +92,10 @@ def _named(field: str, entry: Any) -> Iterator[str]:
     values = {"name": entry} if isinstance(entry, str) else entry
     name = values.get("name") if isinstance(values, Mapping) else None
     if field != "tools" or not isinstance(name, str) or name not in HARMLESS:
-        yield visible(str(entry if not isinstance(name, str) else name)[:200])
+        yield escape_controls(str(entry if not isinstance(name, str) else name)[:200])
         return
     if more := [str(key) for key in values if key not in _OF_ENTRIES and key not in HARMLESS[name]]:
-        yield visible(f"{name} with {', '.join(more)}"[:200])
+        yield escape_controls(f"{name} with {', '.join(more)}"[:200])
 
 
 def _print_tools(use: "ToolUse", source: str) -> None:
@@ -129,7 +127,7 @@ def _read_from(path: Path, *, trust: bool) -> dict[str, Any]:
     """Return the tool settings of a config file or a run's folder, with absolute paths."""
     from grpo_plus.evaluation.tool_use import ToolUse
     from grpo_plus.recipe.launch import launching
-    from grpo_plus.recipe.options import read_yaml
+    from grpo_plus.recipe.values import read_yaml
 
     if path.is_dir():
         fields = _of_run(path) or _of_run(path.parent)

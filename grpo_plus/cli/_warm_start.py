@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._prompts import check_columns, maker
+from grpo_plus.recipe.choice import ConfigFacts
 from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
-    from grpo_plus.warm_start.make import Start
+    from grpo_plus.warm_start.make import Base
 
 RECORD = "_warm_start.json"
 """File in a run's folder that names its warm start."""
@@ -38,7 +39,7 @@ class InitialModel:
 
 def begin(  # noqa: PLR0917
     parsed: "Parsed",
-    start: "Start",
+    start: "Base",
     tokenizer: Any,
     splits: Any,
     sets: Mapping[str, Any],
@@ -107,12 +108,12 @@ def _earlier(checkpoint: Path) -> dict[str, Any] | None:
 def _write(path: Path, start_info: Mapping[str, Any]) -> None:
     from grpo_verifiers.files import write_atomic
 
-    with suppress(OSError):  # a full disk costs the note, not the run
+    with suppress(OSError):  # a full disk must not end the run
         write_atomic(path, json.dumps(start_info))
 
 
 def _make(  # noqa: PLR0917
-    parsed: "Parsed", start: "Start", tokenizer: Any, splits: Any, sets: Mapping[str, Any], show: Print
+    parsed: "Parsed", start: "Base", tokenizer: Any, splits: Any, sets: Mapping[str, Any], show: Print
 ) -> tuple[Path, bool]:
     """Return the folder of the warm start, and True if it is an adapter's."""
     from accelerate import PartialState
@@ -139,7 +140,7 @@ def _make(  # noqa: PLR0917
         verbatim=bool(settings.get("verbatim", False)),
         max_length=settings.get("max_length"),
         most=args.max_completion_length,
-        held_out=hidden,
+        measured=hidden,
         chats=_chats(args, tokenizer),
     )
     processes = PartialState().num_processes
@@ -155,7 +156,7 @@ def _make(  # noqa: PLR0917
         start = replace(start, init={**start.init, "dtype": "float32"}, quantisation=None, adapter=None)
     elif start.quantisation is not None and start.adapter is None:
         raise UserError("warm_start: a quantised base is trained by an adapter: set use_peft: true, or full: true.")
-    show(*examples.told())
+    show(*examples.messages())
     named = settings.get("folder")
     home = Path(named).expanduser() if named else Path(args.output_dir) / FOLDER
     store = store_of(home, start, examples, options)
@@ -186,7 +187,6 @@ def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits:
     """Return prompts with their solutions, and the column of the solutions."""
     from grpo_plus.cli._data import load_rows, pick_split
     from grpo_plus.recipe.tools import COLUMN, schemas_of
-    from grpo_plus.warm_start.examples import Row
 
     column = settings.get("solution", "solution")
     named = settings.get("dataset")
@@ -211,20 +211,20 @@ def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits:
         tools = [schemas_of(recipe, {COLUMN: value}) for value in rows[COLUMN]]
     else:
         tools = [schemas_of(recipe, {})] * len(rows)
+    from grpo_plus.warm_start.examples import SolutionRow
+
     check_columns(rows, parsed.prompt, "warm_start")
     if parsed.prompt:
         make = maker(parsed.prompt, chat=tokenizer.chat_template is not None)
         prompts = [make(row) for row in rows]
     else:
         prompts = list(rows["prompt"])
-    return [Row(*each) for each in zip(prompts, rows[column], tools, strict=True)], column
+    return [SolutionRow(*each) for each in zip(prompts, rows[column], tools, strict=True)], column
 
 
 def _sharded(args: Any) -> str | None:
     """Return why a warm start is impossible here; an existing one is still used."""
-    from grpo_plus.recipe.choice import Choice
-
-    choice = Choice(args, args.recipe)
+    choice = ConfigFacts(args, args.recipe)
     kind = "DeepSpeed" if choice.deepspeed else "FSDP" if choice.fsdp else None
     if kind is None:
         return None

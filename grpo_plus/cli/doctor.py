@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
         usage=f"{PROG} [config.yaml] [--json] [--strict] [--rows N | --all-rows] [--any.option VALUE …]",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as data")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 where there are warnings")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if there are warnings")
     parser.add_argument(
         "--rows", type=int, default=ROWS, help=f"rows whose tokens and golds are checked (default {ROWS})"
     )
@@ -58,7 +58,7 @@ def _quiet() -> None:
     """Switch off progress bars of libraries, which would be lines of a log."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    with contextlib.suppress(Exception):  # a package that is broken is a finding of its own
+    with contextlib.suppress(Exception):  # a broken package is a separate finding
         import datasets
 
         datasets.disable_progress_bars()

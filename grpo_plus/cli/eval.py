@@ -20,8 +20,8 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.files import read_text
 
 if TYPE_CHECKING:
-    from grpo_plus.evaluation.results import Evaluation, Sample
-    from grpo_plus.evaluation.sample import Drawing
+    from grpo_plus.evaluation.results import EvalSample, Evaluation
+    from grpo_plus.evaluation.sample import SampleSettings
     from grpo_plus.evaluation.tool_use import ToolUse
     from grpo_verifiers import Verifier
 
@@ -43,14 +43,14 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(str(error)) from error
     print_status("Loading torch and transformers.")
     from grpo_plus.evaluation.run import check_numbers
-    from grpo_plus.evaluation.sample import Drawing
+    from grpo_plus.evaluation.sample import SampleSettings
     from grpo_plus.evaluation.store import StoreError
     from grpo_verifiers.exec.runner import close_shared_runners
 
     quiet_bars()
     try:
         check_numbers(options.n, ks, options.batch)
-        drawing = Drawing(
+        drawing = SampleSettings(
             max_completion_length=options.max_completion_length,
             temperature=options.temperature,
             top_p=options.top_p,
@@ -146,13 +146,13 @@ def _adopt_run_settings(options: argparse.Namespace) -> RunSettings:
 
 
 def _evaluate(
-    options: argparse.Namespace, ks: list[int], drawing: "Drawing", verifiers: "list[Verifier]", run: RunSettings
+    options: argparse.Namespace, ks: list[int], drawing: "SampleSettings", verifiers: "list[Verifier]", run: RunSettings
 ) -> int:
     from rich.console import Console
 
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.evaluation.run import evaluate
-    from grpo_plus.evaluation.store import Store
+    from grpo_plus.evaluation.store import SampleStore
     from grpo_plus.evaluation.tables import WIDTH, results_table
 
     rows = _rows(options)
@@ -163,7 +163,7 @@ def _evaluate(
         raise UserError("nothing scores the completions: give --verifier, or an environment with get_reward.")
     base, adapter = options.loaded
     _check_columns(verifiers, rows, options, run)
-    store = Store(options.out, _settings(options, tools), overwrite=options.overwrite) if options.out else None
+    store = SampleStore(options.out, _settings(options, tools), overwrite=options.overwrite) if options.out else None
     try:
         model, tokenizer = _load_model(base, adapter, options)
         chat = tokenizer.chat_template is not None
@@ -175,7 +175,7 @@ def _evaluate(
             print(f"{len(done)} of {total} samples are in {options.out} already.", file=sys.stderr)
         with _Progress(total, len(done)) as progress:
 
-            def report(samples: "Sequence[Sample]") -> None:
+            def report(samples: "Sequence[EvalSample]") -> None:
                 if store:
                     store.add(samples)
                 progress.advance(samples)
@@ -197,7 +197,7 @@ def _evaluate(
     console.print(results_table({f"{len(rows)} rows, {options.n} samples each": evaluation}))
     _print_notes(evaluation, ks, options.max_completion_length)
     if store:
-        print(f"samples: {store.path}\nresults: {store.beside}")
+        print(f"samples: {store.path}\nresults: {store.results_path}")
     return 0
 
 
@@ -368,7 +368,7 @@ class _Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def advance(self, samples: "Sequence[Sample]") -> None:
+    def advance(self, samples: "Sequence[EvalSample]") -> None:
         """Count verified samples."""
         self._done += len(samples)
         for sample in samples:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.objectives import Objective
-    from grpo_plus.recipe.recipe import Chosen, VerifierPart
+    from grpo_plus.recipe.entries import VerifierPart
+    from grpo_plus.recipe.recipe import Chosen
 
 PROG = "grpo-plus explain"
 BOXED = ("code", "code_steps")
@@ -52,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     from grpo_plus.cli._download_notice import load_notes
     from grpo_plus.cli._notes import command_notes, prompt_notes
     from grpo_plus.cli._warm_start import warm_start_lines
-    from grpo_plus.recipe.advantage import running_advantage
+    from grpo_plus.recipe.rewards import running_advantage
 
     # No GPU is needed: a config for one can be explained anywhere.
     parsed = parse(PROG, on_cpu(rest), own=OWN_OPTIONS)
@@ -90,7 +91,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
     """Return name and weight of every reward, in the trainer's order."""
-    from grpo_plus.recipe.weights import named_weights, weight_problems
+    from grpo_plus.recipe.rewards import named_weights, weight_problems
 
     problems = weight_problems(parsed.training.recipe, functions)
     if problems:
@@ -102,7 +103,7 @@ def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
 
 def _advantage_lines(config: "GRPOPlusConfig", sample: SampleGroup, chosen: "Chosen | None") -> list[str]:
     from grpo_plus.advantages import get_advantage
-    from grpo_plus.recipe.advantage import equivalent_advantage
+    from grpo_plus.recipe.rewards import equivalent_advantage
 
     if "advantage" not in config.recipe.names:
         name, keywords = equivalent_advantage(config)
@@ -225,9 +226,9 @@ def _token_weights(objective: "Objective", lengths: Sequence[int], limit: int) -
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:
-    from grpo_plus.recipe.choice import Choice
+    from grpo_plus.recipe.choice import ConfigFacts
 
-    if Choice(config, config.recipe).off_policy:
+    if ConfigFacts(config, config.recipe).off_policy:
         return []
     return ["  every update is on fresh completions (num_iterations, steps_per_generation): the ratio is 1 throughout"]
 
@@ -328,7 +329,7 @@ def _sync(parsed: "Parsed") -> str:
 
 
 def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
-    from grpo_plus.recipe.choice import Choice
+    from grpo_plus.recipe.choice import ConfigFacts
     from grpo_plus.recipe.truncation import shown
 
     rollout = config.recipe.rollout
@@ -336,7 +337,7 @@ def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
         sampler = f"vLLM ({config.vllm_mode})" + (f", weights by {way}" if way else "")
     elif getattr(config, "use_transformers_continuous_batching", False):
         sampler = "transformers' continuous batching"
-    elif rollout.how == "auto" and not Choice(config, config.recipe).sharded:
+    elif rollout.how == "auto" and not ConfigFacts(config, config.recipe).sharded:
         rows = "as many rows at once as memory allows" if rollout.rows is None else f"{rollout.rows} rows"
         sampler = f"rollout auto, {rows}" + (" (default with parts of grpo_plus)" * (not config.recipe.rollout_is_set))
     else:

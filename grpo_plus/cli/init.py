@@ -59,7 +59,7 @@ class RecipeFiles:
     command: str | None = None
 
     def next(self, folder: Path) -> str:
-        """The next command, from the working directory."""
+        """Return the next command, relative to the working directory."""
         where = "" if folder == Path() else f"{folder}/"
         return (self.command or "grpo-plus train {folder}{first}").format(folder=where, first=self.files[0])
 
@@ -107,7 +107,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         prog=PROG, description=__doc__, epilog=listing(), formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("recipe", nargs="?", help="one of those below; none lists them, and paper: those by paper")
+    parser.add_argument("recipe", nargs="?", help="a recipe below; without it, list all; paper: lists those by paper")
     parser.add_argument("--out", type=Path, default=Path(), help="folder to write into; default: this one")
     parser.add_argument("--force", action="store_true", help="replace files that are there and differ")
     options = parser.parse_args(list(arguments))
@@ -130,14 +130,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def listing(prefix: str = "") -> str:
-    """One line for every recipe whose name starts with ``prefix``."""
+    """Return one line for every recipe with ``prefix`` in front of its name."""
     width = max(map(len, RECIPES))
     shown = {name: recipe for name, recipe in RECIPES.items() if name.startswith(prefix)}
     return "\n".join(["recipes:", *(f"  {name:<{width}}  {recipe.about}" for name, recipe in shown.items())])
 
 
 def recipes_folder() -> Path:
-    """The folder of the recipes: in the installed package, or examples/ in a checkout."""
+    """Return the folder of the recipes: in the installed package, or examples/ in a checkout."""
     package = Path(grpo_plus.__file__).parent
     for folder in (package / "recipes", package.parent / "examples"):
         if (folder / RECIPES["quickstart"].files[0]).is_file():
@@ -146,7 +146,7 @@ def recipes_folder() -> Path:
 
 
 def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> list[str]:
-    """Copy a recipe's files; none if one of them would replace a different file."""
+    """Copy a recipe's files; refuse to replace different files without ``force``."""
     texts = {target / name: (source / name).read_bytes() for name in recipe.files}
     same = {path for path, text in texts.items() if _holds(path, text)}
     different = [path for path in texts if path not in same and (path.exists() or path.is_symlink())]
@@ -157,7 +157,7 @@ def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> li
         )
     folders = [path for path in different if path.is_dir()]
     if folders:
-        raise UserError(f"{', '.join(map(str, folders))}: a folder, where a file belongs. Nothing was written.")
+        raise UserError(f"{', '.join(map(str, folders))}: a folder, but a file is expected. Nothing was written.")
     lines = []
     for path, text in texts.items():
         try:

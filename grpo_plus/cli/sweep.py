@@ -140,7 +140,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="check all runs, load no model, start nothing; exit code 2 if one is wrong",
+        help="check all runs, load no model, start nothing; exit code 2 for a problem",
     )
     words = list(arguments)
     if any(word in ("-h", "--help") for word in words):

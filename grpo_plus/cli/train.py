@@ -98,7 +98,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
 
 
 def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", arguments: Sequence[str]) -> int:
-    """Train, save, and print where everything is, or how to resume an interrupted run."""
+    """Train, save, and print the output files, or how to resume an interrupted run."""
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
@@ -279,7 +279,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
     from grpo_plus.training.update.reference import load_adapter
-    from grpo_plus.warm_start.make import Start, computing_of
+    from grpo_plus.warm_start.make import Base, computing_of
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     script, args, model = parsed.script, parsed.training, parsed.model
@@ -302,7 +302,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         _show_prompt(next(iter(sets["dataset_train_split"])), tokenizer, args, prompt)
     init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
     micro = args.per_device_train_batch_size
-    start = Start(path, init, quantisation, adapter, computing_of(args), micro)
+    start = Base(path, init, quantisation, adapter, computing_of(args), micro)
     initial = begin(parsed, start, tokenizer, splits, sets, resumed, _print)
     if initial.model != path:
         path, args.model_init_kwargs = initial.model, init | {"revision": None}

@@ -1,7 +1,7 @@
-"""Groups without contrast: from them nothing is learned. Why, is read off rewards, statuses and lengths.
+"""Dead groups: without contrast nothing is learned. Rewards, statuses and lengths show the cause.
 
-A few groups are all dead by chance as well: whether nearly all are, is asked of `GROUPS` of them where there are so
-many, and has to be rarer than `CHANCE` if half of them were; for a warning about fewer than `GROUPS`, than `EARLY`.
+A few groups may all be dead by chance. A finding therefore needs `GROUPS` groups, or a count whose probability, if half
+of all groups were dead, is below `EARLY`. "Nearly all" needs a probability below `CHANCE`.
 """
 
 from math import isnan
@@ -32,23 +32,23 @@ from grpo_plus.diagnosis.reading import (
 MOST = 0.5
 NEARLY = 0.02
 WRONG = 0.1
-"""With fewer wrong completions in dead groups, those groups are no loss."""
+"""Below this share of wrong completions, dead groups are no loss."""
 LITTLE = 0.1
-"""With more reward than this, cut-off completions are not what is wrong."""
+"""Above this reward, cut-off completions are not the cause."""
 CUT = 0.2
 NAMES = ("reward", "reward_std", "completions/clipped_ratio", "verifiers/LABEL/status/STATUS")
 
 
 def _succeeds(curves: Curves, share: float) -> bool:
-    """The dead groups are right ones, by what was learned: of the wrong completions next to none are in them.
+    """Return True if the dead groups are mostly right, because the model learned: few wrong completions are in them.
 
-    Where half of the completions of live groups are wrong, 1 − level − (1 − share)/2 of all are wrong and in dead ones.
+    If half of the completions of live groups are wrong, 1 − level − (1 − share)/2 of all are wrong and in dead groups.
     """
     return 1 - level(curves) - (1 - share) / 2 < WRONG and not level(curves, first=True) >= LEARNED
 
 
 def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
-    """Why groups have no contrast, what helps, and the figures that show it."""
+    """Return the cause, the remedy and the metrics that show the cause."""
     reward, cut = curves.last("reward", WINDOW), curves.last("completions/clipped_ratio", WINDOW)
     shares = {label: status(curves, label, "unparsable") for label in answering(curves) or labels(curves)}
     unread = {label: window.mean for label, window in shares.items() if window.values and window.mean >= MOST}
@@ -63,13 +63,13 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
     if unread:
         label, share = max(unread.items(), key=lambda item: item[1])
         causes.append(f"the verifier {label} can read no answer in {share:.0%} of the completions: the prompt does not "
-                      "say the format that it looks for, or the model does not keep to it")  # fmt: skip
+                      "state the expected format, or the model does not follow it")  # fmt: skip
         remedies.append("ask for the format in the prompt (prompt: {template: boxed}, say), or start from examples of "
                         "it (warm_start)")  # fmt: skip
     if causes:
         return ", and ".join(causes), "; ".join(remedies), values
-    if abs(reward.mean) <= NEARLY and (form := _form_nobody_keeps(curves)):
-        cause = f"every completion gets reward 0: none keeps to the form that the verifier {form} looks for"
+    if abs(reward.mean) <= NEARLY and (form := _unmet_form(curves)):
+        cause = f"every completion gets reward 0: none has the form that the verifier {form} expects"
         remedy = (
             "ask for it in the prompt (prompt: {template: think_boxed}, or a system text of your own), or start from "
             "examples of it (warm_start)"
@@ -88,15 +88,15 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
         cause = "every completion gets the highest reward, from the start: the prompts are too easy, or anything passes"
         return cause, "harder prompts, or a stricter verifier; try it with grpo-plus verify on wrong answers", values
     if rising(curves) and (gain := reward_change(curves)):
-        cause = f"the reward has risen from {gain.before:.2f} to {gain.after:.2f}: what is left is too hard, or learned"
+        cause = f"the reward has risen from {gain.before:.2f} to {gain.after:.2f}: the rest is too hard, or learned"
         return cause, "prompts between the two (selection: contrast), dead_groups: resample, or another reward", values
     cause = f"the completions of a prompt all get the same reward ({reward.mean:.2f} on average)"
     remedy = "a reward with finer steps, a higher temperature (1.0 or more), dead_groups: resample, selection: contrast"
     return cause, remedy, values
 
 
-def _form_nobody_keeps(curves: Curves) -> str:
-    """A verifier of form that no completion passes, where nothing rewards an answer."""
+def _unmet_form(curves: Curves) -> str:
+    """A verifier of form that no completion passes; empty if something rewards the answer."""
     if answering(curves) or curves.fact("rewards", ()):
         return ""
     shares = {label: status(curves, label, "correct") for label in labels(curves) if is_form(curves, label)}
@@ -115,22 +115,22 @@ def _judge(curves: Curves) -> Finding | None:
         return None
     if failing(curves) or not (groups >= GROUPS or sure(round(window.mean * groups), groups, EARLY)):
         return None
-    whole, reward = curves.whole(dead_key(curves)), curves.last("reward", WINDOW)
+    full, reward = curves.full(dead_key(curves)), curves.last("reward", WINDOW)
     cause, remedy, values = _cause(curves)
     every = recent.mean >= ALL and nearly_all(curves)
-    told = f"{recent.mean:.0%} of the groups are dead (all their advantages are 0)"
+    evidence = f"{recent.mean:.0%} of the groups are dead (all their advantages are 0)"
     if reward.values:
-        told += f" at a mean reward of {reward.mean:.3g}"
+        evidence += f" at a mean reward of {reward.mean:.3g}"
         values = {"reward": reward.mean, **values}
     return Finding(
         "dead_groups",
         "severe" if every else "warning",
-        told,
+        evidence,
         cause,
         remedy,
         {dead_key(curves): recent.mean, **values},
         recent.ends,
-        ("learned nothing" if whole.mean >= 0.9 else "stopped learning") if every else "",
+        ("learned nothing" if full.mean >= 0.9 else "stopped learning") if every else "",
     )
 
 
@@ -143,8 +143,8 @@ def _judge_solved(curves: Curves) -> Finding | None:
         "solved",
         "note",
         f"{recent.mean:.0%} of the groups are dead, because nearly every completion is right by now",
-        "the model has learned what these prompts can teach",
-        "stop here (stop_on: solved), go on with harder prompts, or set selection: curriculum",
+        "the model has learned all that these prompts can teach",
+        "stop here (stop_on: solved), continue with harder prompts, or set selection: curriculum",
         {dead_key(curves): recent.mean},
         recent.ends,
     )

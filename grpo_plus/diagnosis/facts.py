@@ -1,4 +1,4 @@
-"""Facts of a run that rules read beside the curves: some settings, the verifiers and what they look at."""
+"""Facts of a run that rules read: some settings, the verifiers, and the columns that they read."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ def facts_of(
     verifiers: Iterable[Mapping[str, Any]] = (),
     evaluating: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The facts, from settings by name and from verifiers as mappings of label, weight and settings (`describe`).
+    """Return the facts from settings by name and from verifiers as mappings of label, weight and settings (`describe`).
 
     ``grouped``: the estimator compares the completions of a prompt.
 
@@ -26,19 +26,19 @@ def facts_of(
     >>> facts_of({"beta": 0.1, "seed": 1}, evaluating=[judge, {"label": "repetition"}])["judges"]
     ['strict']
     """
-    found: dict[str, Any] = {name: settings[name] for name in SETTINGS if settings.get(name) is not None}
+    facts: dict[str, Any] = {name: settings[name] for name in SETTINGS if settings.get(name) is not None}
     rewarding = list(verifiers)
-    found["advantage"], found["grouped"], found["lora"] = advantage, grouped, lora
-    found["verifiers"] = {str(one.get("label")): _name(one) for one in rewarding}
-    found["judges"] = [str(one.get("label")) for one in evaluating if _asks(one)]
+    facts["advantage"], facts["grouped"], facts["lora"] = advantage, grouped, lora
+    facts["verifiers"] = {str(one.get("label")): _name(one) for one in rewarding}
+    facts["judges"] = [str(one.get("label")) for one in evaluating if _reads_columns(one)]
     weights = [one.get("weight") for one in rewarding]
-    found["groups"] = _groups(settings)
-    found["reward_scale"] = sum(1.0 if weight is None else abs(weight) for weight in weights) or 1.0
-    return found
+    facts["groups"] = _groups(settings)
+    facts["reward_scale"] = sum(1.0 if weight is None else abs(weight) for weight in weights) or 1.0
+    return facts
 
 
 def _groups(settings: Mapping[str, Any]) -> int | None:
-    """Groups that a value in the log is the mean of, at least: those of a generation batch, for each that is drawn."""
+    """Return the least number of groups behind a logged value: groups of a batch × batches between two entries."""
     names = "generation_batch_size", "num_generations", "steps_per_generation", "num_iterations"
     rows, size, parts, iterations = (settings.get(name) for name in names)
     if not (isinstance(rows, int) and isinstance(size, int) and size > 0):
@@ -51,14 +51,14 @@ def _groups(settings: Mapping[str, Any]) -> int | None:
 
 
 def _settings(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = one.get("settings")
-    return found if isinstance(found, Mapping) else {}
+    settings = one.get("settings")
+    return settings if isinstance(settings, Mapping) else {}
 
 
 def _name(one: Mapping[str, Any]) -> str:
     return str(_settings(one).get("name") or one.get("label"))
 
 
-def _asks(one: Mapping[str, Any]) -> bool:
-    """Whether a verifier compares with something of the dataset, rather than looks at the text alone."""
+def _reads_columns(one: Mapping[str, Any]) -> bool:
+    """Return True if a verifier reads a column of the dataset, False if it reads the text alone."""
     return bool(_settings(one).get("required_columns"))

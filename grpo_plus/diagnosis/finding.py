@@ -1,4 +1,4 @@
-"""`Finding`: something wrong with a run, in words; `Rule`: what is looked at, and the function that judges it."""
+"""`Finding`: a problem of a run, in words. `Rule`: metrics, a threshold, and the function that judges them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,7 +12,7 @@ RANK = {"severe": 0, "warning": 1, "note": 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found.
+    """A problem of a run with its evidence, cause and remedy.
 
     >>> Finding("nan", "severe", "loss is NaN", "the step was too large", "lower learning_rate").text
     'loss is NaN. The step was too large. Try: lower learning_rate.'
@@ -24,9 +24,9 @@ class Finding:
         cause: the most likely cause.
         remedy: options of the config and values for them.
         values: the figures by metric.
-        steps: first and last optimizer step that they are of; empty where there are none.
-        outcome: what became of the run in a few words, for its badge; empty: nothing that the badge has to say.
-        examples: completions that show it, as mappings of plain values.
+        steps: first and last optimizer step of the figures; may be empty.
+        outcome: the result of the run in a few words, for its badge; may be empty.
+        examples: completions as evidence, as mappings of plain values.
     """
 
     name: str
@@ -47,14 +47,14 @@ class Finding:
         return f"{self.evidence}. {cause}. Try: {self.remedy}."
 
     def as_data(self) -> dict[str, Any]:
-        """Plain values, for the record and the report."""
+        """Return plain values, for the record and the report."""
         return {**asdict(self), "steps": list(self.steps), "examples": [dict(each) for each in self.examples]}
 
 
 WINDOW = 5
-"""Logged values that a rule about the present looks at."""
+"""Logged values that a rule about the current state reads."""
 LEAST = 3
-"""Fewer of them say nothing."""
+"""Logged values that such a rule needs."""
 Judge = Callable[[Curves], Finding | None]
 
 
@@ -64,11 +64,11 @@ class Rule:
 
     Attributes:
         name: of its findings; a value of ``stop_on``.
-        metrics: names of the metrics that it reads; capitals stand for a name of the run.
-        threshold: the figure from which on something is wrong, in the unit of the first metric or as the page says.
-        judge: gives a finding, or None. Never raises, whatever is missing, NaN or short.
-        window: logged values that it looks at, at most; 0: all of the run.
-        least: logged values before it says anything.
+        metrics: names of the metrics that it reads; capitals are placeholders.
+        threshold: the bound, in the unit of the first metric or as documented in docs/diagnosis.md.
+        judge: returns a finding or None. Never raises, even if metrics are missing, NaN or short.
+        window: the most logged values that it reads; 0: all of the run.
+        least: the number of logged values that it needs.
     """
 
     name: str
@@ -80,5 +80,5 @@ class Rule:
 
 
 def rule(name: str, metrics: tuple[str, ...], threshold: float, **further: int) -> Callable[[Judge], Rule]:
-    """The decorator that makes a rule of the function that judges; ``further`` are ``window`` and ``least``."""
+    """Decorate a function as the judge of a rule; ``further`` are ``window`` and ``least``."""
     return lambda judge: Rule(name, metrics, threshold, judge, **further)

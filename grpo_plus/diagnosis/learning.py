@@ -1,4 +1,4 @@
-"""Whether anything is learned: a flat reward, form without answers, steps too small for an adapter."""
+"""Learning: a flat reward, form without answers, steps too small for an adapter."""
 
 from grpo_plus.diagnosis.curves import MOST, Curves
 from grpo_plus.diagnosis.finding import WINDOW, Finding, rule
@@ -26,7 +26,7 @@ MOVED = "adapter/moved"
 @rule("reward_flat", ("reward", "reward_std"), FLAT, window=0, least=FLAT_AFTER)
 def _flat(curves: Curves) -> Finding | None:
     curves = trained(curves)
-    window, spread = curves.whole("reward"), curves.whole("reward_std").mean
+    window, spread = curves.full("reward"), curves.full("reward_std").mean
     changed, lifeless = reward_change(curves), dead(curves, MOST)
     if len(window.values) < FLAT_AFTER or changed is None or not spread > 0 or lifeless.mean >= HALF:
         return None
@@ -35,9 +35,9 @@ def _flat(curves: Curves) -> Finding | None:
     return Finding(
         "reward_flat",
         "warning",
-        f"over {len(window.values)} log entries the reward has gone from {changed.before:.3f} to {changed.after:.3f}: "
+        f"over {len(window.values)} log entries the reward has moved from {changed.before:.3f} to {changed.after:.3f}: "
         f"a change of more than {FLAT:.0%} of its spread ({spread:.2g}) is ruled out at 99%",
-        "steps are too small to show, or what is rewarded is noise",
+        "steps are too small to show, or the reward is noise",
         f"a larger learning_rate{_rate(curves)}, larger batches, more steps; look at rewards of equal completions",
         {"reward": changed.after, "reward_std": spread},
         window.ends,
@@ -60,7 +60,7 @@ def _form(curves: Curves) -> Finding | None:
         if not is_form(curves, name) or len(form.values) < WINDOW or form.mean < SATURATED:
             continue
         for label in answering(curves):
-            window = curves.whole(f"verifiers/{label}/status/correct")
+            window = curves.full(f"verifiers/{label}/status/correct")
             right, changed = status(curves, label, "correct"), change(window.values)
             if changed is None or len(window.values) < FORM_AFTER or changed.rises or right.mean >= HALF:
                 continue
@@ -68,7 +68,7 @@ def _form(curves: Curves) -> Finding | None:
                 "format_saturated",
                 "warning",
                 f"the reward {name} is at {form.mean:.2f} while {label} finds {right.mean:.0%} right, as before",
-                "the form is learned, and what is left of the reward does not teach the answers",
+                "the form is learned, and the rest of the reward does not teach the answers",
                 f"a smaller weight of {name} (0.1), advantage: gdpo (each reward by itself), easier prompts",
                 {f"rewards/{name}/mean": form.mean, f"verifiers/{label}/status/correct": right.mean},
                 window.ends,
@@ -87,17 +87,17 @@ def _low_rate(curves: Curves) -> Finding | None:
     long = len(curves.last("reward", RATE_AFTER).values) >= RATE_AFTER
     if not still and not (slow and long and not rising(curves) and not learned(curves)):
         return None
-    told = f"learning_rate is {rate:.2g} with LoRA" if rate is not None else "there is a LoRA adapter"
+    evidence = f"learning_rate is {rate:.2g} with LoRA" if rate is not None else "there is a LoRA adapter"
     if still:
-        told += ", and the adapter's weights do not move between logs"
+        evidence += ", and the adapter's weights do not move between logs"
     elif moved.values:
-        told += f", its weights move by {moved.median:.1g} between logs, and the reward does not rise"
+        evidence += f", its weights move by {moved.median:.1g} between logs, and the reward does not rise"
     else:
-        told += ", and the reward does not rise"
+        evidence += ", and the reward does not rise"
     return Finding(
         "learning_rate_low",
         "warning",
-        told,
+        evidence,
         "steps are lost in the rounding of the weights" if still else "adapters need rates ten times those of a model",
         "learning_rate: 1e-4 (adapters: 5e-5 to 5e-4), and adapter weights in float32",
         {MOVED: moved.median} if moved.values else {},

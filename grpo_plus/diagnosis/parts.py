@@ -1,4 +1,4 @@
-"""Parts that do not do their work: a critic, a reward model, the states of turns."""
+"""Ineffective parts: a critic, a reward model, the states of turns."""
 
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import Finding, rule
@@ -6,9 +6,9 @@ from grpo_plus.diagnosis.reading import learned, trained
 
 ENOUGH, TRAININGS = 20, 3
 RARE = 0.02
-"""A share of turns up to here that meet a state again is none to learn from."""
+"""Up to this share of turns in a state that recurs, there is nothing to learn."""
 CHANCE = 0.52
-"""A ranking accuracy up to here is one by chance."""
+"""A ranking accuracy up to here may be chance."""
 EXPLAINED = "critic/explained_variance"
 RANKED = "reward_model/accuracy"
 ANCHORED = "advantages/anchored_fraction"
@@ -16,7 +16,7 @@ ANCHORED = "advantages/anchored_fraction"
 
 @rule("critic_useless", (EXPLAINED, "critic/warmup"), 0.0, window=0, least=ENOUGH)
 def _critic(curves: Curves) -> Finding | None:
-    window = trained(curves).whole(EXPLAINED)
+    window = trained(curves).full(EXPLAINED)
     if len(window.values) < ENOUGH or window.end > 0 or learned(curves):
         return None
     return Finding(
@@ -34,7 +34,7 @@ def _critic(curves: Curves) -> Finding | None:
 
 @rule("reward_model_chance", (RANKED,), CHANCE, window=0, least=TRAININGS)
 def _reward_model(curves: Curves) -> Finding | None:
-    window = curves.whole(RANKED)
+    window = curves.full(RANKED)
     if len(window.values) < TRAININGS or window.end > CHANCE:
         return None
     return Finding(
@@ -43,7 +43,7 @@ def _reward_model(curves: Curves) -> Finding | None:
         f"the reward model orders held-out pairs no better than chance (ranking accuracy {window.end:.2f} over its "
         "last trainings)",
         "its reward is noise",
-        "look at what the verifiers order, give it more pairs (pairs, every) or another learning_rate, and weight: 0 "
+        "look at the verifiers' order, give it more pairs (pairs, every) or another learning_rate, and weight: 0 "
         "meanwhile",
         {RANKED: window.end},
         window.ends,
@@ -52,7 +52,7 @@ def _reward_model(curves: Curves) -> Finding | None:
 
 @rule("states_all_different", (ANCHORED,), RARE, window=0, least=ENOUGH)
 def _states(curves: Curves) -> Finding | None:
-    window = curves.whole(ANCHORED)
+    window = curves.full(ANCHORED)
     if curves.fact("advantage") != "gigpo" or len(window.values) < ENOUGH or window.end > RARE:
         return None
     return Finding(

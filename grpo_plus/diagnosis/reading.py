@@ -1,78 +1,78 @@
-"""Questions of several rules: the phase of the run, dead groups, the level of the reward, the verifiers' statuses."""
+"""Readings that several rules share: the phase of the run, dead groups, the reward's level, verifier statuses."""
 
 from math import ceil, comb, fsum, nan
 
-from grpo_plus.diagnosis.curves import Curves, Window
+from grpo_plus.diagnosis.curves import Curves, MetricWindow
 from grpo_plus.diagnosis.finding import LEAST, WINDOW
 from grpo_plus.diagnosis.trend import Change, change
 
 DEAD = ("advantages/dead_group_fraction", "frac_reward_zero_std")
 WARMUP = "critic/warmup"
 IDLE = {WARMUP: 0.0, "inner/skipped": 0.0, "target/at_target": 0.999}
-"""Metrics that are above these values in entries whose policy stands still on purpose."""
+"""Metrics that exceed these values in entries whose policy is not trained on purpose."""
 HALF = 0.5
 LEARNED = 0.9
-"""From this share of right answers, or of the highest reward, on little is left to learn."""
+"""From this share of right answers or of the highest reward, little is left to learn."""
 ALL = 0.95
 GROUPS = 20
-"""Groups that are looked at before all are called dead; where their number is not known, a value counts as one."""
+"""Groups needed before all count as dead; without their number, a logged value counts as one group."""
 CHANCE, EARLY = 0.001, 0.02
 FORMATS = frozenset(["think_format", "tag_count", "regex", "json_schema", "language"])
 """Verifiers of form, by name."""
-BESIDE = frozenset(["repetition", "length_cosine", "length_kimi", "length_overlong", "turns_overlong", "tool_used"])
+NEUTRAL = frozenset(["repetition", "length_cosine", "length_kimi", "length_overlong", "turns_overlong", "tool_used"])
 """Verifiers of neither form nor answer."""
 
 
 def trained(curves: Curves) -> Curves:
-    """The curves after the warm-up of a critic, in which the policy stands still."""
-    warming = curves.whole(WARMUP)
+    """Return the curves after a critic's warm-up, which does not train the policy."""
+    warming = curves.full(WARMUP)
     ended = max((step for step, share in zip(*warming, strict=True) if share), default=curves.since)
     return Curves(curves.series, curves.facts, curves.until, ended)
 
 
-def moving(curves: Curves, key: str, count: int) -> Window:
-    """The last values of a metric, of entries whose policy was to move."""
+def moving(curves: Curves, key: str, count: int) -> MetricWindow:
+    """Return the last values of a metric, without entries whose policy was not trained."""
     idle = {
         step
         for name, bound in IDLE.items()
         for step, value in zip(*curves.last(name, 2 * count), strict=True)
         if value > bound
     }
-    kept = [(step, value) for step, value in zip(*curves.last(key, count), strict=True) if step not in idle]
-    return Window([step for step, _ in kept], [value for _, value in kept])
+    points = [(step, value) for step, value in zip(*curves.last(key, count), strict=True) if step not in idle]
+    return MetricWindow([step for step, _ in points], [value for _, value in points])
 
 
 def compares(curves: Curves) -> bool:
-    """The estimator compares the completions of a prompt."""
+    """Return True if the estimator compares the completions of a prompt."""
     return bool(curves.fact("grouped", default=True)) and curves.number("num_generations") != 1
 
 
-def untaught(curves: Curves, count: int) -> Window:
-    """The last shares of prompts whose advantages are all 0; with TRL's estimator of those whose rewards are equal."""
-    found = (curves.last(key, count) for key in DEAD)
-    return next((window for window in found if window.values), Window([], []))
+def untaught(curves: Curves, count: int) -> MetricWindow:
+    """Return the last shares of prompts whose advantages are all 0; with TRL's estimator: whose rewards are equal."""
+    windows = (curves.last(key, count) for key in DEAD)
+    return next((window for window in windows if window.values), MetricWindow([], []))
 
 
-def dead(curves: Curves, count: int = WINDOW) -> Window:
-    """The last shares of dead groups; none where the estimator has no groups."""
-    return untaught(curves, count) if compares(curves) else Window([], [])
+def dead(curves: Curves, count: int = WINDOW) -> MetricWindow:
+    """Return the last shares of dead groups; empty if the estimator has no groups."""
+    return untaught(curves, count) if compares(curves) else MetricWindow([], [])
 
 
-def groups_of(curves: Curves) -> tuple[Window, int]:
-    """The last shares of dead groups, of as many values as `GROUPS` of them take, and how many groups those are of."""
+def groups_of(curves: Curves) -> tuple[MetricWindow, int]:
+    """Return the last shares of dead groups over at least `GROUPS` groups, and the number of these groups."""
     each = max(1.0, curves.number("groups") or 1.0)
     window = untaught(curves, max(WINDOW, ceil(GROUPS / each)))
     return window, int(min(1000, len(window.values) * each))
 
 
 def nearly_all(curves: Curves) -> bool:
-    """Whether nearly all groups are dead."""
+    """Return True if nearly all groups are dead."""
     window, groups = groups_of(curves)
     return window.mean >= ALL and sure(round(window.mean * groups), groups)
 
 
 def sure(dead_groups: int, groups: int, chance: float = CHANCE) -> bool:
-    """Whether so many dead groups are more than chance, if half of all are dead.
+    """Return True if so many dead groups are more than chance, assuming that half of all are dead.
 
     >>> sure(9, 9), sure(10, 10), sure(19, 20), sure(14, 20)
     (False, True, True, False)
@@ -86,19 +86,19 @@ def dead_key(curves: Curves) -> str:
 
 
 def reward_change(curves: Curves) -> Change | None:
-    """How the reward has changed over the run."""
-    return change(curves.whole("reward").values)
+    """Return the change of the reward over the run."""
+    return change(curves.full("reward").values)
 
 
 def rising(curves: Curves) -> bool:
-    """Whether the reward is surely higher than it was, over the run or over its second half."""
-    values = curves.whole("reward").values
+    """Return True if the reward surely rose over the run or over its second half."""
+    values = curves.full("reward").values
     changes = [change(values), change(values[len(values) // 2 :])]
     return any(each is not None and each.rises for each in changes)
 
 
-def status(curves: Curves, label: str, name: str, count: int = WINDOW) -> Window:
-    """The last shares of a status of a verifier."""
+def status(curves: Curves, label: str, name: str, count: int = WINDOW) -> MetricWindow:
+    """Return the last shares of a status of a verifier."""
     return curves.last(f"verifiers/{label}/status/{name}", count)
 
 
@@ -108,46 +108,46 @@ def labels(curves: Curves) -> list[str]:
 
 
 def is_form(curves: Curves, label: str) -> bool:
-    """Whether a reward is one of form rather than of the answer."""
+    """Return True if a verifier rewards the form, not the answer."""
     names = curves.fact("verifiers", {})
     name = names.get(label, label) if isinstance(names, dict) else label
     return name in FORMATS or "format" in label.lower()
 
 
 def answering(curves: Curves) -> list[str]:
-    """Labels of the verifiers that look at the answer."""
+    """Labels of the verifiers that judge the answer."""
     names = curves.fact("verifiers", {})
     names = names if isinstance(names, dict) else {}
-    return [one for one in labels(curves) if not is_form(curves, one) and names.get(one, one) not in BESIDE]
+    return [one for one in labels(curves) if not is_form(curves, one) and names.get(one, one) not in NEUTRAL]
 
 
 def level(curves: Curves, *, first: bool = False) -> float:
-    """The share of right answers lately or at first, of the verifier with the fewest; else that of the highest reward.
+    """Return the recent or first share of right answers, of the strictest verifier; else of the highest reward.
 
-    NaN where neither can be told: rewards of one's own may have any range.
+    NaN if neither is available: custom rewards may have any range.
     """
     look = curves.first if first else curves.last
     windows = [look(f"verifiers/{label}/status/correct", WINDOW) for label in answering(curves)]
     right = [window.mean for window in windows if len(window.values) >= LEAST]
     if right:
         return min(right)
-    scale, rewards = curves.number("reward_scale") or 1.0, curves.whole("reward").values
+    scale, rewards = curves.number("reward_scale") or 1.0, curves.full("reward").values
     bounded = bool(rewards) and min(rewards) >= 0 and max(rewards) <= 1.02 * scale
     return look("reward", WINDOW).mean / scale if bounded else nan
 
 
 def learned(curves: Curves) -> bool:
-    """Little is left to learn."""
+    """Return True if little is left to learn."""
     return level(curves) >= LEARNED
 
 
 def failing(curves: Curves) -> bool:
-    """A verifier fails on half of the completions or more, which explains whatever rewards look like."""
+    """Return True if a verifier fails on half of the completions or more, which explains any rewards."""
     broken = [[status(curves, label, name) for name in ("error", "timeout")] for label in labels(curves)]
     return any(fsum(window.mean for window in pair if window.values) >= HALF for pair in broken)
 
 
 def slower(curves: Curves) -> str:
-    """The option for smaller steps, with a fifth of the learning rate."""
+    """Return the option for smaller steps, with a fifth of the learning rate."""
     rate = curves.number("learning_rate")
     return "learning_rate" if rate is None else f"learning_rate ({rate / 5:.1g} instead of {rate:.2g})"

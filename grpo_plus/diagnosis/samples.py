@@ -1,4 +1,4 @@
-"""What the policy samples: the lengths of completions, and its entropy."""
+"""Samples of the policy: the lengths of completions, and the entropy."""
 
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import LEAST, WINDOW, Finding, rule
@@ -29,9 +29,7 @@ def _truncated(curves: Curves) -> Finding | None:
         cause = "no completion ends by itself: the model does not write its end token, or its template uses another one"
         remedy = "a chat model with its own template, warm_start, or generation_kwargs: {eos_token_id: …}"
     else:
-        cause = (
-            f"max_completion_length{'' if limit is None else f' ({limit:.0f})'} is too short for what the model writes"
-        )
+        cause = f"max_completion_length{'' if limit is None else f' ({limit:.0f})'} is too short for the completions"
         remedy = (
             f"raise max_completion_length{longer}, chat_template_kwargs: {{enable_thinking: false}} for a model that "
             "thinks aloud, or the verifier length_overlong with a small weight"
@@ -49,7 +47,7 @@ def _truncated(curves: Curves) -> Finding | None:
 
 @rule("length_growth", (LENGTH, "reward"), GROWTH, window=0, least=12)
 def _growth(curves: Curves) -> Finding | None:
-    window = curves.whole(LENGTH)
+    window = curves.full(LENGTH)
     grown = change(window.values)
     if grown is None or not grown.rises or grown.before <= 0 or grown.after < GROWTH * grown.before:
         return None

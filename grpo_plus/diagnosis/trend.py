@@ -1,4 +1,4 @@
-"""How much a noisy series has changed, with a confidence interval.
+"""The change of a noisy series, with a confidence interval.
 
 `change` compares the first third of a series with the last. Neighbouring values of a training run are alike, so the
 number of values is reduced by their lag-1 autocorrelation r: n (1 − r) / (1 + r), with r of the values around a line
@@ -13,7 +13,7 @@ from statistics import fmean
 from grpo_verifiers.stats import student_quantile
 
 LEAST = 4
-"""Values in a third before it says anything."""
+"""Values needed in a third."""
 CONFIDENCE = 0.995
 """One-sided."""
 
@@ -29,12 +29,12 @@ class Change:
 
     @property
     def rises(self) -> bool:
-        """Surely above what it was."""
+        """True if the later mean is surely higher."""
         return self.low > 0
 
 
 def change(values: Sequence[float]) -> Change | None:
-    """The change of a series; None for a short one.
+    """Return the change of a series, or None if it is too short.
 
     >>> change([0.0, 0.1] * 6 + [1.0, 1.1] * 6).rises, change([0.0, 1.0] * 12).rises, change([1.0])
     (True, False, None)
@@ -52,7 +52,7 @@ def change(values: Sequence[float]) -> Change | None:
 
 
 def _errors(values: Sequence[float]) -> list[float]:
-    """What a straight line leaves over: a trend is no noise."""
+    """The residuals of a straight line: a trend is no noise."""
     mean, middle = fmean(values), (len(values) - 1) / 2
     slope = math.fsum((at - middle) * value for at, value in enumerate(values))
     slope /= math.fsum((at - middle) ** 2 for at in range(len(values)))
@@ -69,5 +69,5 @@ def _shrunk(errors: Sequence[float], size: int) -> float:
     if total <= 1e-300:
         return 1.0
     pairs = [errors[at] * errors[at + 1] for at in range(len(errors) - 1) if at + 1 != size]
-    alike = min(0.9, max(0.0, math.fsum(pairs) / total + 3 / size))  # the line is theirs: r is low by about 3 / n
+    alike = min(0.9, max(0.0, math.fsum(pairs) / total + 3 / size))  # the line is a fit: r is low by about 3 / n
     return max((1 - alike) / (1 + alike), 1.5 / size)

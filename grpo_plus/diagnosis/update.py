@@ -1,4 +1,4 @@
-"""The update: KL, gradient norm, numbers that are none, and the ratio of the policies."""
+"""The update: KL, gradient norm, NaN and infinite values, and the ratio of the policies."""
 
 import math
 from bisect import bisect_right
@@ -14,7 +14,7 @@ REGION = 0.2
 OFF = 0.2
 ALL_CUT = 0.95
 IN_A_ROW = 3
-"""Steps that a loss scaler may skip, less one."""
+"""Entries in a row without a finite gradient: a loss scaler skips fewer."""
 NUMBERS = ("loss", "grad_norm", "reward", "kl", "entropy")
 RATIO = "sampling/importance_sampling_ratio/mean"
 DRIFT = "rollout/logp_drift"
@@ -30,7 +30,7 @@ def _kl(curves: Curves) -> Finding | None:
         "kl_explodes",
         "warning",
         f"the KL to the reference is {recent.median:.3g} nats a token",
-        "the policy has left the reference far behind: steps are too large, or the KL term is too weak to hold it",
+        "the policy is far from the reference: steps are too large, or the KL term is too weak",
         f"a smaller {slower(curves)}, a larger beta{'' if not beta else f' ({5 * beta:.2g} instead of {beta:.2g})'}, "
         "or sync_ref_model: true",
         {"kl": recent.median},
@@ -55,7 +55,7 @@ def _spikes(curves: Curves) -> Finding | None:
         "warning",
         f"{len(high)} of the last {len(window.values)} gradient norms are {SPIKE:.0f} times the usual {middle:.2g}"
         f" or more, up to {worst:.3g}",
-        "a few batches pull far harder than others: rare large rewards, a ratio that explodes, or too small batches",
+        "a few batches pull far harder than the rest: rare large rewards, a ratio that explodes, or too small batches",
         f"max_grad_norm: 0.2, a smaller {slower(curves)}, more gradient_accumulation_steps",
         {"grad_norm": worst},
         (high[0][0], high[-1][0]),
@@ -63,17 +63,17 @@ def _spikes(curves: Curves) -> Finding | None:
 
 
 @rule("no_gradient", ("grad_norm", "loss", "completions/clipped_ratio", *IDLE), 0.0, window=LOOKED_AT)
-def _none(curves: Curves) -> Finding | None:
+def _zero(curves: Curves) -> Finding | None:
     norms, losses = moving(curves, "grad_norm", LOOKED_AT), moving(curves, "loss", WINDOW)
     still = len(norms.values) - max((at for at, norm in enumerate(norms.values, 1) if norm), default=0)
     if still < max(LEAST, min(WINDOW, len(norms.values))) or any(losses.values) or failing(curves):
         return None
     chance = _of_dead_groups(curves, norms.steps[-still])
     if chance > CHANCE and (compares(curves) or not nearly_all(curves)):
-        return None  # dead groups say so themselves, and why
+        return None  # the rule dead_groups reports it with its cause
     cut = curves.last("completions/clipped_ratio", WINDOW)
-    cause = "nothing that is trained depends on the loss: no parameter is trainable, or all tokens are masked"
-    remedy = "see that an adapter or the model is trainable (use_peft), and that completions are not empty"
+    cause = "no trained parameter depends on the loss: no parameter is trainable, or all tokens are masked"
+    remedy = "check that an adapter or the model is trainable (use_peft), and that completions are not empty"
     if curves.fact("mask_truncated_completions") and cut.values and cut.mean >= ALL_CUT:
         cause = "all completions are cut off, and mask_truncated_completions leaves cut-off ones out"
         remedy = "raise max_completion_length, or mask_truncated_completions: false"
@@ -92,35 +92,35 @@ def _none(curves: Curves) -> Finding | None:
 
 
 def _of_dead_groups(curves: Curves, since: int) -> float:
-    """The chance, at most, that dead groups explain every gradient of 0 since a step; 0 where no share was logged.
+    """An upper bound of the chance that dead groups explain every gradient of 0 since a step; 0 if no share was logged.
 
-    A batch trains the steps from its own on, until the next is drawn.
+    A batch is used from its own step until the next batch is generated.
     """
-    drawn = untaught(curves, LOOKED_AT)
-    first = max(0, bisect_right(drawn.steps, since) - 1)
-    return math.prod(drawn.values[first:]) if drawn.values else 0.0
+    shares = untaught(curves, LOOKED_AT)
+    first = max(0, bisect_right(shares.steps, since) - 1)
+    return math.prod(shares.values[first:]) if shares.values else 0.0
 
 
 @rule("nan", NUMBERS, 0.0, least=1)
 def _nan(curves: Curves) -> Finding | None:
-    found = [key for key in NUMBERS if any(_is_none(value) for value in curves.raw(key, WINDOW))]
-    if found == ["grad_norm"] and _skips(curves):
+    keys = [key for key in NUMBERS if any(_is_not_finite(value) for value in curves.raw(key, WINDOW))]
+    if keys == ["grad_norm"] and _skips(curves):
         return None
-    if not found:
+    if not keys:
         return None
-    told = f"{' and '.join(found)} {'is' if len(found) == 1 else 'are'} not finite"
+    evidence = f"{' and '.join(keys)} {'is' if len(keys) == 1 else 'are'} not finite"
     cause = "an overflow in the update, or in half precision: from here on the weights may hold NaN"
-    if found == ["grad_norm"] and curves.fact("fp16"):
-        told += f" in {IN_A_ROW} entries of the log in a row"
+    if keys == ["grad_norm"] and curves.fact("fp16"):
+        evidence += f" in {IN_A_ROW} entries of the log in a row"
         cause = "the loss scaler of fp16 finds no scale without an overflow, and skips every step"
-    if found == ["reward"]:
+    if keys == ["reward"]:
         cause = "a reward function gives NaN"
     return Finding(
         "nan",
         "severe",
-        told,
+        evidence,
         cause,
-        f"go on from the last checkpoint before it with bf16 instead of fp16, a smaller {slower(curves)}, "
+        f"continue from the last checkpoint before it with bf16 instead of fp16, a smaller {slower(curves)}, "
         "max_grad_norm: 0.2",
         {},
         (),
@@ -129,17 +129,17 @@ def _nan(curves: Curves) -> Finding | None:
 
 
 def _skips(curves: Curves) -> bool:
-    """Whether a loss scaler leaves out the few steps whose gradients are not finite, as it does while it is sought.
+    """Return True if the steps without a finite gradient are the few that fp16's loss scaler skips.
 
-    Without fp16 there is none, and the weights are lost with the first; where that is not known, some in a row tell.
+    Without fp16 there is no scaler. If the setting is missing, `IN_A_ROW` such entries rule it out.
     """
     if curves.fact("fp16") is False:
         return False
-    lost = [_is_none(value) for value in curves.raw("grad_norm", WINDOW)]
+    lost = [_is_not_finite(value) for value in curves.raw("grad_norm", WINDOW)]
     return not any(all(lost[at : at + IN_A_ROW]) for at in range(len(lost) - IN_A_ROW + 1))
 
 
-def _is_none(value: object) -> bool:
+def _is_not_finite(value: object) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
@@ -171,11 +171,11 @@ def _ratio_off(curves: Curves) -> Finding | None:
     if not off and not drifts:
         return None
     key, window = (RATIO, ratio) if off else (DRIFT, drift)
-    told = "the mean ratio of sampling is {:.2f} instead of 1" if off else "log-probabilities differ by {:.2f} nats"
+    evidence = "the mean ratio of sampling is {:.2f} instead of 1" if off else "log-probabilities differ by {:.2f} nats"
     return Finding(
         "ratio_off",
         "warning",
-        f"{told.format(window.median)}: completions are drawn by another model than the one that is trained",
+        f"{evidence.format(window.median)}: completions are sampled from another model than the trained one",
         "vLLM has older weights, another precision or a quantised copy",
         "one dtype in vLLM and in training, rollout: {vllm_sync: files}, vllm_importance_sampling_correction: true",
         {key: window.median},

@@ -1,6 +1,6 @@
-"""What the verifiers say of completions that they cannot judge: failures, unreadable answers, rows of no concern."""
+"""Completions that verifiers cannot judge: failures, unreadable answers, rows that do not apply."""
 
-from grpo_plus.diagnosis.curves import Curves, Window
+from grpo_plus.diagnosis.curves import Curves, MetricWindow
 from grpo_plus.diagnosis.finding import Finding, rule
 from grpo_plus.diagnosis.reading import labels, status
 
@@ -12,20 +12,20 @@ NEVER = 0.999
 _KEY = "verifiers/LABEL/status/{}".format
 
 
-def _shares(curves: Curves, *names: str) -> dict[str, tuple[float, Window]]:
-    """By label the mean share of some statuses together, of verifiers with enough entries."""
-    found = {}
+def _shares(curves: Curves, *names: str) -> dict[str, tuple[float, MetricWindow]]:
+    """By label the summed mean shares of some statuses, of verifiers with enough entries."""
+    shares = {}
     for label in labels(curves):
         windows = [status(curves, label, name) for name in names]
         if all(len(window.values) >= LEAST for window in windows):
-            found[label] = sum(window.mean for window in windows), windows[0]
-    return found
+            shares[label] = sum(window.mean for window in windows), windows[0]
+    return shares
 
 
-def _worst(curves: Curves, bound: float, *names: str) -> tuple[str, float, Window] | None:
-    found = _shares(curves, *names)
-    label = max(found, key=lambda each: found[each][0], default=None)
-    return None if label is None or found[label][0] < bound else (label, *found[label])
+def _worst(curves: Curves, bound: float, *names: str) -> tuple[str, float, MetricWindow] | None:
+    shares = _shares(curves, *names)
+    label = max(shares, key=lambda each: shares[each][0], default=None)
+    return None if label is None or shares[label][0] < bound else (label, *shares[label])
 
 
 @rule("verifier_errors", (_KEY("error"), _KEY("timeout")), FAILING, least=LEAST)
@@ -60,7 +60,7 @@ def _unparsable(curves: Curves) -> Finding | None:
         "verifier_unparsable",
         "warning",
         f"the verifier {label} can read no answer in {share:.0%} of the completions",
-        "the prompt does not say the format that it looks for, or completions end before it",
+        "the prompt does not state the expected format, or completions end before it",
         "ask for the format in the prompt (prompt: {template: boxed}, say), raise max_completion_length, or warm_start",
         {f"verifiers/{label}/status/unparsable": share},
         window.ends,
@@ -69,8 +69,8 @@ def _unparsable(curves: Curves) -> Finding | None:
 
 @rule("verifier_idle", (_KEY("not_applicable"),), NEVER, least=LEAST)
 def _not_applicable(curves: Curves) -> Finding | None:
-    found = _shares(curves, "not_applicable")
-    idle = [label for label, (share, _) in found.items() if share >= NEVER]
+    shares = _shares(curves, "not_applicable")
+    idle = [label for label, (share, _) in shares.items() if share >= NEVER]
     if not idle:
         return None
     column = curves.fact("verifier_column")
@@ -81,7 +81,7 @@ def _not_applicable(curves: Curves) -> Finding | None:
         f"none of the completions was judged by the verifier {names}",
         "none of the rows concern it, or it returns None"
         + f", or no row names it in the column {column!r}" * bool(column),
-        f"look at its columns and what it returns{f', and at the column {column}' if column else ''}, or remove it",
-        {f"verifiers/{label}/status/not_applicable": found[label][0] for label in idle},
-        found[idle[0]][1].ends,
+        f"look at its columns and its return value{f', and at the column {column}' if column else ''}, or remove it",
+        {f"verifiers/{label}/status/not_applicable": shares[label][0] for label in idle},
+        shares[idle[0]][1].ends,
     )

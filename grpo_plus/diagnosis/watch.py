@@ -1,4 +1,4 @@
-"""What has been said of a run: each finding once when it begins or grows graver, and once when it ends."""
+"""Track findings: each is reported when it begins or becomes more severe, and once when it ends."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,17 +7,14 @@ from typing import Any
 from grpo_plus.diagnosis.finding import RANK, Finding, Severity
 
 CLEAR = 3
-"""Looks in a row without a finding until it has ended."""
-FOR_GOOD = frozenset(["hacking", "nan"])
-"""Findings that never end: what they say of the run stays true."""
+"""A finding ends after this many updates in a row without it."""
+PERMANENT = frozenset(["hacking", "nan"])
+"""Findings that never end: they stay true of the run."""
 
 
 @dataclass
-class Open:
-    """A finding that stands, the step that it began at, and how often in a row it was not found again.
-
-    ``worst`` is how grave it has been.
-    """
+class OpenFinding:
+    """A current finding, its first step, its highest severity so far, and the updates in a row without it."""
 
     finding: Finding
     since: int
@@ -25,71 +22,71 @@ class Open:
     clear: int = 0
 
 
-def graver(one: Severity, other: Severity) -> Severity:
-    """The graver of two."""
+def more_severe(one: Severity, other: Severity) -> Severity:
+    """Return the more severe of two."""
     return min(one, other, key=RANK.__getitem__)
 
 
 @dataclass
-class Watch:
-    """Findings that stand now, how grave each was whose beginning was said, and names of those whose end was.
+class FindingTracker:
+    """Current findings, the severity at which each was reported, and the names of those whose end was reported.
 
-    >>> watch, lost = Watch(), Finding("nan", "severe", "loss is NaN", "overflow", "a smaller learning_rate")
-    >>> [len(watch.look(step, found)[0]) for step, found in ((1, []), (2, [lost]), (3, [lost]))]
+    >>> tracker, lost = FindingTracker(), Finding("nan", "severe", "loss is NaN", "overflow", "a smaller learning_rate")
+    >>> [len(tracker.update(step, findings)[0]) for step, findings in ((1, []), (2, [lost]), (3, [lost]))]
     [0, 1, 0]
     """
 
-    standing: dict[str, Open] = field(default_factory=dict)
+    current: dict[str, OpenFinding] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     worst: dict[str, Severity] = field(default_factory=dict)
 
-    def look(self, step: int, found: Iterable[Finding]) -> tuple[list[Finding], list[Open]]:
-        """Take what holds at a step; gives the findings that began or grew graver, and those that ended."""
-        now = {one.name: one for one in found}
-        fresh, gone = [], []
-        for name, one in now.items():
-            if name not in self.standing or RANK[one.severity] < RANK[self.standing[name].worst]:
-                fresh.append(one)
-            entry = self.standing.setdefault(name, Open(one, step, one.severity))
-            entry.worst, entry.clear = graver(entry.worst, one.severity), 0
-            if name not in FOR_GOOD or not entry.finding.examples:
-                entry.finding = one
-        for name, held in list(self.standing.items()):
-            if name in now or name in FOR_GOOD:
+    def update(self, step: int, findings: Iterable[Finding]) -> tuple[list[Finding], list[OpenFinding]]:
+        """Take the findings at a step; return those that are new or more severe, and those that ended."""
+        by_name = {finding.name: finding for finding in findings}
+        new, ended = [], []
+        for name, finding in by_name.items():
+            if name not in self.current or RANK[finding.severity] < RANK[self.current[name].worst]:
+                new.append(finding)
+            entry = self.current.setdefault(name, OpenFinding(finding, step, finding.severity))
+            entry.worst, entry.clear = more_severe(entry.worst, finding.severity), 0
+            if name not in PERMANENT or not entry.finding.examples:
+                entry.finding = finding
+        for name, entry in list(self.current.items()):
+            if name in by_name or name in PERMANENT:
                 continue
-            held.clear += 1
-            if held.clear >= CLEAR:
-                gone.append(self.standing.pop(name))
-        return fresh, gone
+            entry.clear += 1
+            if entry.clear >= CLEAR:
+                ended.append(self.current.pop(name))
+        return new, ended
 
-    def is_new(self, one: Finding) -> bool:
-        """Whether the beginning of this finding was not said yet, or not as gravely; from now on it was."""
-        before = self.worst.get(one.name)
-        fresh = before is None or RANK[one.severity] < RANK[before]
-        self.worst[one.name] = one.severity if before is None else graver(before, one.severity)
-        return fresh
+    def is_new(self, finding: Finding) -> bool:
+        """Return True if this finding was not yet reported at this severity, and mark it as reported."""
+        before = self.worst.get(finding.name)
+        new = before is None or RANK[finding.severity] < RANK[before]
+        self.worst[finding.name] = finding.severity if before is None else more_severe(before, finding.severity)
+        return new
 
     def ends_newly(self, name: str) -> bool:
-        """Whether the end of this finding was not said yet; from now on it was."""
-        fresh = name not in self.ended
+        """Return True if the end of this finding was not yet reported, and mark it as reported."""
+        new = name not in self.ended
         self.ended.add(name)
-        return fresh
+        return new
 
     def state_dict(self) -> dict[str, Any]:
-        """As JSON values; empty at the start."""
+        """Return JSON values; empty at the start."""
         if not self.worst:
             return {}
         standing = [
-            {"finding": held.finding.as_data(), "since": held.since, "clear": held.clear, "worst": held.worst}
-            for held in self.standing.values()
+            {"finding": entry.finding.as_data(), "since": entry.since, "clear": entry.clear, "worst": entry.worst}
+            for entry in self.current.values()
         ]
         return {"standing": standing, "ended": sorted(self.ended), "worst": self.worst}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it."""
-        self.standing = {}
-        for held in state["standing"]:
-            data = held["finding"]
-            one = Finding(**{**data, "steps": tuple(data["steps"]), "examples": tuple(data["examples"])})
-            self.standing[one.name] = Open(one, int(held["since"]), held["worst"], int(held["clear"]))
+        """Restore a `state_dict`."""
+        self.current = {}
+        for entry in state["standing"]:
+            data = entry["finding"]
+            finding = Finding(**{**data, "steps": tuple(data["steps"]), "examples": tuple(data["examples"])})
+            self.current[finding.name] = OpenFinding(finding, int(entry["since"]), entry["worst"], int(entry["clear"]))
         self.ended, self.worst = set(state["ended"]), dict(state["worst"])

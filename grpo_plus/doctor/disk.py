@@ -16,7 +16,7 @@ LOW_SPACE = 1 << 30
 SPACE = ok("disk", "The folder can be written, and has room.")
 OUTPUT = problem(
     "output-unwritable",
-    "Nothing can be written where the run would save its checkpoints and its model.",
+    "The folder for checkpoints and the model is not writable.",
     "Set another output_dir, or make its folder writable.",
 )
 TEMPORARY = problem(

@@ -42,7 +42,7 @@ class FindingKind:
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """A kind of finding about one thing, with its evidence.
+    """A finding about one thing, with its evidence.
 
     >>> CheckFinding(FindingKind(Severity.WARNING, "lamp", "It is dark."), "lamp", "off").severity.rank
     2
@@ -64,10 +64,10 @@ class CheckFinding:
 
 
 ok = partial(FindingKind, Severity.OK)
-"""A kind without a problem."""
+"""Kind of a passed check."""
 info = partial(FindingKind, Severity.INFO)
-"""A kind for information."""
+"""Kind of a finding for information."""
 warning = partial(FindingKind, Severity.WARNING)
-"""A kind that may spoil a run."""
+"""Kind of a finding that may spoil a run."""
 problem = partial(FindingKind, Severity.PROBLEM)
-"""A kind that stops a run, or makes it worthless."""
+"""Kind of a finding that stops a run, or makes it worthless."""

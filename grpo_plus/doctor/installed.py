@@ -59,7 +59,7 @@ def installed_findings() -> Iterator[CheckFinding]:
         elif name != "trl" and not each.specifier.contains(installed[name], prereleases=True):
             yield OUTSIDE.at(name, f"{installed[name]}, required: {each.specifier}")
     trl = installed.get("trl") if "trl" in needed else None
-    if trl is not None:  # before it is imported: this reads its source
+    if trl is not None:  # before the import: this reads its source
         yield from _of_trl(trl)
     for name in IMPORTED:
         if name in needed and name in installed and (error := _import_error(name)):

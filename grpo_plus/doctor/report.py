@@ -53,7 +53,7 @@ def shareable(text: str) -> str:
 
 def _user_names() -> Iterator[str]:
     names = {os.environ.get(variable, "") for variable in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")}
-    with suppress(Exception):  # a user without a name has none to hide
+    with suppress(Exception):  # a user without a name
         names.add(getpass.getuser())
     yield from (name for name in sorted(names) if len(name) > 1 and name not in _PLAIN_USERS)
 

@@ -11,7 +11,7 @@ from math import exp, lgamma, log
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Probability that one of ``k`` samples is right, drawn without replacement from ``n``, of which ``c`` are right.
+    """Probability that one of ``k`` samples is right, taken without replacement from ``n``, of which ``c`` are right.
 
     >>> pass_at_k(4, 2, 1), pass_at_k(4, 1, 4)
     (0.5, 1.0)
@@ -26,13 +26,13 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     if not 0 <= c <= n:
         raise ValueError(f"c is {c}, expected the number of right samples: 0 to n ({n}).")
     missed = 1.0
-    for drawn in range(k):
-        missed *= max(0, n - c - drawn) / (n - drawn)
+    for i in range(k):
+        missed *= max(0, n - c - i) / (n - i)
     return 1.0 - missed
 
 
 def maj_at_k(right: Sequence[int], wrong: Sequence[int], k: int, silent: int = 0) -> float:
-    """Probability that a vote among ``k`` samples, drawn without replacement, elects a right answer.
+    """Probability that a vote among ``k`` samples, without replacement, elects a right answer.
 
     >>> maj_at_k([3], [1], 4), maj_at_k([2], [2], 4)
     (1.0, 0.5)
@@ -62,40 +62,40 @@ def _maj_at_k(right: tuple[int, ...], wrong: tuple[int, ...], k: int, silent: in
     # Independent binomial draws of one rate, conditioned on the sum k, are the draw without replacement. At rate k/n
     # the sum is likely, and all terms are positive, so no precision is lost.
     rate = k / n
-    whole = _binomial(n, k, rate)
+    total = _binomial(n, k, rate)
     chance = 0.0
     for own in set(right) - {0}:
-        others = list(classes)
-        others.remove(own)
+        rivals = list(classes)
+        rivals.remove(own)
         for votes in range(1, min(own, k) + 1):
-            ties = _ties(others, silent, votes, k - votes, rate)
+            ties = _ties(rivals, silent, votes, k - votes, rate)
             share = sum(weight / (1 + tied) for tied, weight in enumerate(ties))
-            chance += right.count(own) * _binomial(own, votes, rate) * share / whole
+            chance += right.count(own) * _binomial(own, votes, rate) * share / total
     return min(1.0, chance)
 
 
-def _ties(others: Sequence[int], silent: int, votes: int, left: int, rate: float) -> list[float]:
-    """Weights of ``left`` samples spread over the others and the silent, none above ``votes``, by number of ties."""
+def _ties(rivals: Sequence[int], silent: int, votes: int, left: int, rate: float) -> list[float]:
+    """Weights, by number of ties, of ``left`` samples over ``rivals`` (at most ``votes`` each) and silent ones."""
     most_ties = left // votes
-    table = [[0.0] * (left + 1) for _ in range(most_ties + 1)]  # (others that tie, samples spread so far)
-    for drawn in range(min(silent, left) + 1):
-        table[0][drawn] = _binomial(silent, drawn, rate)
-    for size in others:
-        chances = [_binomial(size, drawn, rate) for drawn in range(min(size, votes, left) + 1)]
-        fresh = [[0.0] * (left + 1) for _ in range(most_ties + 1)]
+    table = [[0.0] * (left + 1) for _ in range(most_ties + 1)]  # (rivals that tie, samples spread so far)
+    for count in range(min(silent, left) + 1):
+        table[0][count] = _binomial(silent, count, rate)
+    for size in rivals:
+        chances = [_binomial(size, count, rate) for count in range(min(size, votes, left) + 1)]
+        extended = [[0.0] * (left + 1) for _ in range(most_ties + 1)]
         for tied, row in enumerate(table):
             for spread, weight in enumerate(row):
                 if weight:
-                    for drawn, chance in enumerate(chances[: left - spread + 1]):
-                        fresh[tied + (drawn == votes)][spread + drawn] += weight * chance
-        table = fresh
+                    for count, chance in enumerate(chances[: left - spread + 1]):
+                        extended[tied + (count == votes)][spread + count] += weight * chance
+        table = extended
     return [row[left] for row in table]
 
 
 @lru_cache(maxsize=65536)
-def _binomial(n: int, drawn: int, rate: float) -> float:
-    choose = lgamma(n + 1) - lgamma(drawn + 1) - lgamma(n - drawn + 1)
-    return exp(choose + drawn * log(rate) + (n - drawn) * log(1 - rate))
+def _binomial(n: int, count: int, rate: float) -> float:
+    choose = lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1)
+    return exp(choose + count * log(rate) + (n - count) * log(1 - rate))
 
 
 def _check(n: int, k: int) -> None:

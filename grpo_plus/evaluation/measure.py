@@ -14,13 +14,13 @@ from typing import Annotated, Any, TypedDict
 
 from transformers import TrainerCallback
 
-from grpo_plus.evaluation.results import Evaluation, OwnReward, Results, Sample, gain, label_problems
-from grpo_plus.evaluation.run import BATCH, draw, notes_on, pairs_of
-from grpo_plus.evaluation.sample import Drawing, Sampler, Whole
-from grpo_plus.evaluation.store import Store, StoreError
+from grpo_plus.evaluation.results import EvalSample, Evaluation, OwnReward, VerifierResults, gain, label_problems
+from grpo_plus.evaluation.run import BATCH, judged_samples, notes_on, pairs_of
+from grpo_plus.evaluation.sample import PositiveInt, Sampler, SampleSettings
+from grpo_plus.evaluation.store import SampleStore, StoreError
 from grpo_plus.evaluation.tables import WIDTH, percent, results_table
 from grpo_plus.evaluation.turns import TurnSampler
-from grpo_plus.recipe.options import checked_mapping
+from grpo_plus.recipe.values import checked_mapping
 from grpo_plus.sampling.in_step import in_step
 from grpo_plus.training.observers.run import RunHost
 from grpo_plus.trl.ranks import gather_objects, is_fsdp2, zero_stage
@@ -35,28 +35,28 @@ logger = get_logger("grpo_plus.measure")
 
 FOLDER = "measure"
 TOOL_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
-"""Fields of the config that decide how completions with tools are drawn."""
+"""Fields of the config that affect completions with tools."""
 
 
 class MeasureSettings(TypedDict, total=False):
-    """The keys of ``measure``, and the values that each takes."""
+    """The keys of ``measure`` and their values."""
 
     split: Annotated[str, Matches(r"(?s).+", "the name of a split")]
-    n: Whole
-    k: Whole
-    limit: Whole
+    n: PositiveInt
+    k: PositiveInt
+    limit: PositiveInt
     seed: Annotated[int, Range(0, text="a whole number of at least 0")]
-    batch: Whole
-    max_completion_length: Whole
+    batch: PositiveInt
+    max_completion_length: PositiveInt
     temperature: Annotated[float, Range(0, finite=True, text="0 (greedy) or more")]
 
 
 KEYS = tuple(MeasureSettings.__annotations__)
 
 
-def measure_problems(given: Any) -> list[str]:
-    """The problems of the mapping."""
-    values, problems = checked_mapping("measure", given, MeasureSettings, "{split: test, n: 4}")
+def measure_problems(mapping: Any) -> list[str]:
+    """Return the problems of the mapping."""
+    values, problems = checked_mapping("measure", mapping, MeasureSettings, "{split: test, n: 4}")
     n, k = values.get("n", 1), values.get("k", 1)
     if not problems and k > n:
         problems.append(f"measure has k: {k}, which must not be above n ({n}): pass@k needs k samples of a row.")
@@ -64,12 +64,12 @@ def measure_problems(given: Any) -> list[str]:
 
 
 class Measure:
-    """The two measurements of one run; ``found`` has them by name, ``before`` and ``after``."""
+    """The two measurements of a run; ``evaluations`` has them by name, ``before`` and ``after``."""
 
     def __init__(self, settings: Mapping[str, Any], trainer: RunHost, rows: Any) -> None:
         """Check that the run can be measured.
 
-        ``settings`` is the valid mapping of the config, ``trainer`` complete. ``rows`` are held out and have their
+        ``settings`` is the valid mapping of the config, ``trainer`` complete. ``rows`` are not trained on and have
         prompts.
         """
         self._settings = dict(settings)
@@ -87,12 +87,12 @@ class Measure:
             problems += trainer.pipeline.tools.data_problems(f"measure, split {settings.get('split', 'test')}", rows)
         if trainer.is_fsdp_enabled and not is_fsdp2(trainer):
             problems.append(
-                "measure cannot draw from a model that FSDP1 holds in pieces: use FSDP2, or remove measure and use "
+                "measure cannot sample from a model that FSDP1 shards: use FSDP2, or remove measure and use "
                 "grpo-plus eval on the trained model."
             )
         if zero_stage(trainer) == 3 and not trainer.args.ds3_gather_for_generation:
             problems.append(
-                "measure draws from the whole model in every process, which ds3_gather_for_generation: false forbids "
+                "measure samples from the full model in every process, which ds3_gather_for_generation: false forbids "
                 "under DeepSpeed ZeRO-3: set it to true, or remove measure and use grpo-plus eval on the trained model."
             )
         if not hasattr(rows, "__len__") or len(rows) == 0:
@@ -102,17 +102,17 @@ class Measure:
         self._rows = rows if limit is None else rows.select(range(min(int(limit), len(rows))))
         self._in_pieces = is_fsdp2(trainer)
         self._late = self._in_pieces or trainer.is_deepspeed_enabled  # until training begins weights are on the CPU
-        self.found: dict[str, Evaluation] = {}
+        self.evaluations: dict[str, Evaluation] = {}
 
-    def before(self, tell: Callable[[str], None], *, resumes: bool) -> None:
-        """Measure before training and ``tell`` the result: now, or once the weights are on the devices of all ranks.
+    def before(self, report: Callable[[str], None], *, resumes: bool) -> None:
+        """Measure before training and ``report`` the result: now, or once the weights are on the devices of all ranks.
 
         If the run ``resumes`` from a checkpoint, an earlier measurement is still valid.
         """
         if not self._late:
-            tell(self.take("before", resumes=resumes))
+            report(self.take("before", resumes=resumes))
             return
-        self._trainer.add_callback(_AtStart(lambda: tell(self.take("before", resumes=resumes))))
+        self._trainer.add_callback(_AtStart(lambda: report(self.take("before", resumes=resumes))))
 
     def take(self, when: str, *, resumes: bool = False) -> str:
         """Measure now, and return a line with the result.
@@ -120,7 +120,7 @@ class Measure:
         If the run ``resumes`` from a checkpoint, an earlier measurement is still valid.
         """
         trainer, args = self._trainer, self._trainer.args
-        drawing = Drawing(
+        drawing = SampleSettings(
             max_completion_length=self._settings.get("max_completion_length", args.max_completion_length),
             temperature=self._settings.get("temperature", args.temperature),
             top_p=args.top_p,
@@ -130,16 +130,16 @@ class Measure:
         )
         rank, world = trainer.accelerator.process_index, trainer.accelerator.num_processes
         device = trainer.accelerator.device
-        store: Store | None = None
+        store: SampleStore | None = None
         if rank == 0:
-            with _unharmed():
+            with _ignore_write_errors():
                 store = self._store(when, drawing, resumes=resumes)
         own = [(sample.row, sample.sample) for sample in store.done] if store else []
-        done = {tuple(pair) for pair in gather_objects(own)}  # the first process has them
+        done = {tuple(pair) for pair in gather_objects(own)}  # only the first process has a store
         pairs = pairs_of(range(rank, len(self._rows), world), self._n, done)
         if resumes and self._late and len(done) < len(self._rows) * self._n:
-            return "Accuracy before training is not known: the run that was to measure it ended before that."
-        judged: list[Sample] = []
+            return "Accuracy before training is unknown: the run ended before it was measured."
+        judged: list[EvalSample] = []
         with (
             trainer.pipeline.quantised.sampling(),
             drawn_from(trainer) as model,
@@ -155,7 +155,7 @@ class Measure:
             )
             turns = TurnSampler(sampler, trainer, trainer.pipeline.tools) if trainer.tools else None
             with turns.borrowed() if turns else nullcontext():
-                for samples in draw(
+                for samples in judged_samples(
                     sampler,
                     self._rows,
                     self._verifiers,
@@ -166,34 +166,34 @@ class Measure:
                     turns=turns,
                 ):
                     judged += samples
-        if when == "after":  # training has closed what it had open
+        if when == "after":  # training has closed its sessions
             trainer.pipeline.tools.close()
-        everybodys = [Sample.from_json(values) for values in gather_objects([s.as_json() for s in judged])]
-        with _unharmed():
+        gathered = [EvalSample.from_json(values) for values in gather_objects([s.as_json() for s in judged])]
+        with _ignore_write_errors():
             if store:
-                store.add(everybodys)
+                store.add(gathered)
         k = int(self._settings.get("k", self._n))
-        kept = store.done if store else []
-        found = Evaluation.of([*kept, *everybodys], self._judges, (1, k), notes_on(sampler))
-        with _unharmed():
+        earlier = store.done if store else []
+        evaluation = Evaluation.of([*earlier, *gathered], self._judges, (1, k), notes_on(sampler))
+        with _ignore_write_errors():
             if store:
-                store.finish(found, self._gains(found) if when == "after" else {})
-        self.found[when] = found
-        return f"Accuracy {when} training: {self._headline(found)}."
+                store.finish(evaluation, self._gains(evaluation) if when == "after" else {})
+        self.evaluations[when] = evaluation
+        return f"Accuracy {when} training: {self._headline(evaluation)}."
 
     def summary(self) -> list[str]:
-        """Lines with both measurements side by side, and the gain."""
+        """Return lines with both measurements side by side, and the gain."""
         import sys
 
         from rich.console import Console
 
-        if not self.found:
+        if not self.evaluations:
             return []
         console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
         with console.capture() as capture:
-            console.print(results_table(self.found))
-        lines = [*self._what(), *capture.get().rstrip().splitlines()]
-        if (after := self.found.get("after")) is not None:
+            console.print(results_table(self.evaluations))
+        lines = [*self._heading(), *capture.get().rstrip().splitlines()]
+        if (after := self.evaluations.get("after")) is not None:
             rewarded = self._rewarded(after)
             lines += [
                 f"{label}: {100 * risen.value:+.1f} points of accuracy "
@@ -204,43 +204,47 @@ class Measure:
         return lines
 
     def fact(self) -> str:
-        """Both measurements in a few words, for a model card."""
-        return "; ".join(f"{when} training {self._headline(found)}" for when, found in self.found.items())
+        """Return both measurements in a few words, for a model card."""
+        return "; ".join(
+            f"{when} training {self._headline(evaluation)}" for when, evaluation in self.evaluations.items()
+        )
 
     def _gains(self, after: Evaluation) -> dict[str, MeanEstimate]:
         """The rise of every verifier's accuracy since the measurement before training, paired over the rows."""
-        before = self.found.get("before")
+        before = self.evaluations.get("before")
         earlier = {} if before is None else before.results
-        risen = {label: gain(earlier[label], now) for label, now in after.results.items() if label in earlier}
-        return {label: each for label, each in risen.items() if each is not None}
+        rises = {label: gain(earlier[label], now) for label, now in after.results.items() if label in earlier}
+        return {label: each for label, each in rises.items() if each is not None}
 
-    def _what(self) -> list[str]:
+    def _heading(self) -> list[str]:
         each = "one sample" if self._n == 1 else f"{self._n} samples"
         rows = len(self._rows)
         split = self._settings.get("split", "test")
         text = f"{rows} held-out rows of {split}, {each} each; in brackets, 95% confidence intervals:"
-        return [text, *(note for found in list(self.found.values())[-1:] for note in found.notes)]
+        return [text, *(note for evaluation in list(self.evaluations.values())[-1:] for note in evaluation.notes)]
 
-    def _headline(self, found: Evaluation) -> str:
-        return ", ".join(f"{label} {percent(results.accuracy)}" for label, results in self._rewarded(found).items())
+    def _headline(self, evaluation: Evaluation) -> str:
+        return ", ".join(
+            f"{label} {percent(results.accuracy)}" for label, results in self._rewarded(evaluation).items()
+        )
 
-    def _rewarded(self, found: Evaluation) -> dict[str, Results]:
-        """The results of verifiers with a weight; the others are in the table only."""
+    def _rewarded(self, evaluation: Evaluation) -> dict[str, VerifierResults]:
+        """The results of verifiers with a weight; those without are in the table only."""
         unpaid = {live.verifier.label for live in self._trainer.pipeline.verifiers.live if live.weight == 0}
-        return {label: results for label, results in found.results.items() if label not in unpaid}
+        return {label: results for label, results in evaluation.results.items() if label not in unpaid}
 
-    def _store(self, when: str, drawing: Drawing, *, resumes: bool) -> Store:
+    def _store(self, when: str, drawing: SampleSettings, *, resumes: bool) -> SampleStore:
         folder = Path(self._trainer.args.output_dir) / FOLDER
         settings = {"rows": len(self._rows), **self._settings, "drawing": asdict(drawing)}
         labels = [verifier.label for verifier in self._verifiers]
         args = self._trainer.args
-        settings |= {name: given for name in TOOL_FIELDS if self._trainer.tools and (given := getattr(args, name))}
+        settings |= {name: value for name in TOOL_FIELDS if self._trainer.tools and (value := getattr(args, name))}
         stale = not (resumes and when == "before")
-        return Store(folder / f"{when}.jsonl", settings | {"verifiers": labels}, overwrite=stale)
+        return SampleStore(folder / f"{when}.jsonl", settings | {"verifiers": labels}, overwrite=stale)
 
 
 class _AtStart(TrainerCallback):
-    """Calls once when training begins: the weights are on all ranks, and none has changed."""
+    """Call a function once when training begins: the weights are on all ranks, and none has changed."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call: Callable[[], None] | None = call
@@ -252,11 +256,11 @@ class _AtStart(TrainerCallback):
 
 
 @contextmanager
-def _unharmed() -> Iterator[None]:
-    """Files that a full or closed disk does not take cost themselves: the figures are known without them."""
+def _ignore_write_errors() -> Iterator[None]:
+    """Turn write errors of the store into a warning: the figures do not depend on its files."""
     try:
         yield
     except (StoreError, OSError) as error:
         if isinstance(error, StoreError) and not isinstance(error.__cause__, OSError):
             raise
-        logger.warning("the samples of measure were not stored, the run goes on: %s", redact_text(str(error)))
+        logger.warning("the samples of measure were not stored, the run continues: %s", redact_text(str(error)))

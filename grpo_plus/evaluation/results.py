@@ -1,4 +1,4 @@
-"""What an evaluation found: samples with their verdicts, and the estimates made of them."""
+"""The results of an evaluation: samples with their verdicts, and the estimates from them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from grpo_verifiers import Verifier
 
 PASSES = 1.0
-"""The score from which a sample counts as right."""
+"""The least score of a right sample."""
 SILENT = -1
-"""The vote of samples that state no answer."""
+"""The vote of samples without an answer."""
 RIGHT = 0
-"""The vote of the samples that are right."""
+"""The vote of right samples."""
 _NO_ANSWER = (Status.UNPARSABLE, Status.TIMEOUT, Status.ERROR, Status.NOT_APPLICABLE)
 
 
 @dataclass(frozen=True)
-class Sample:
+class EvalSample:
     """One completion of one row of a dataset.
 
     ``sample`` is its number among the completions of row number ``row``. ``prompt`` is the row's; ``completion`` has no
-    special tokens. ``tokens`` counts the drawn ones; ``cut_off`` says that they ran out. ``verdicts`` have
-    score, status and detail, by the verifiers' labels.
+    special tokens. ``tokens`` counts the sampled tokens; ``cut_off`` is True if they reached the limit. ``verdicts``
+    have score, status and detail, by the verifiers' labels.
 
-    Where there are tools, ``completion`` is the last answer, and a completion that ended with a call counts as cut off.
-    ``turns`` are as in a run's record, None without tools. ``calls`` counts those that were run, ``failed_calls`` those
-    of them that came to an error. ``observation`` is what the environment put behind the prompt.
+    With tools, ``completion`` is the last answer, and a completion that ends with a call counts as cut off. ``turns``
+    are as in a run's record, None without tools. ``calls`` counts executed calls, ``failed_calls`` those that raised.
+    ``observation`` is the text that the environment appended to the prompt.
     """
 
     row: int
@@ -47,7 +47,7 @@ class Sample:
     observation: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """A mapping that `from_json` reads back."""
+        """Return a mapping for `from_json`."""
         values = asdict(self)
         if self.turns is None:
             for name in ("turns", "calls", "failed_calls", "observation"):
@@ -55,14 +55,14 @@ class Sample:
         return values
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Sample":
-        """The sample that `as_json` turned into a mapping; `ValueError` if the mapping is no sample."""
+    def from_json(cls, values: Mapping[str, Any]) -> "EvalSample":
+        """Return the sample of an `as_json` mapping; raise `ValueError` for any other mapping."""
         try:
-            made = cls(**values)
-            if isinstance(made.row, int) and isinstance(made.sample, int) and isinstance(made.completion, str):
-                for verdict in made.verdicts.values():
+            parsed = cls(**values)
+            if isinstance(parsed.row, int) and isinstance(parsed.sample, int) and isinstance(parsed.completion, str):
+                for verdict in parsed.verdicts.values():
                     _ = verdict["score"], verdict["status"], verdict["detail"]
-                return made
+                return parsed
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"no sample of an evaluation: {error}.") from error
         raise ValueError("no sample of an evaluation: row, sample or completion have another type.")
@@ -70,28 +70,28 @@ class Sample:
 
 @dataclass(frozen=True)
 class OwnReward:
-    """The reward that an environment gives, as a judge beside the verifiers; it reads no answers that could vote."""
+    """The reward of an environment, as a judge like a verifier; it reads no answers that could vote."""
 
     label: str
 
 
 def label_problems(verifiers: Sequence["Verifier"], rewards: Sequence[OwnReward]) -> list[str]:
-    """A sentence for each verifier and environment's reward that share a label."""
-    taken = {verifier.label for verifier in verifiers}
+    """Return a sentence for each label that a verifier shares with an environment's reward."""
+    labels = {verifier.label for verifier in verifiers}
     return [
         f"{each.label!r} is both a verifier and an environment: give one of them another label."
         for each in rewards
-        if each.label in taken
+        if each.label in labels
     ]
 
 
 @dataclass(frozen=True)
-class Results:
+class VerifierResults:
     """The estimates from one verifier's verdicts.
 
     ``score`` is the mean, None if the verifier applied to no sample. ``passes`` is pass@k by k: the probability that
     one of k samples is right. ``majorities`` is majority@k by k, empty for a verifier that cannot compare answers.
-    ``statuses`` counts verdicts. ``by_row`` is the share of right samples, of the rows that the verifier applied to.
+    ``statuses`` counts verdicts. ``by_row`` is the share of right samples of the rows with a score.
     """
 
     label: str
@@ -107,7 +107,7 @@ class Results:
         return self.passes.get(1)
 
     def as_json(self) -> dict[str, Any]:
-        """For a results file."""
+        """Return the values for a results file."""
 
         def of(estimates: Mapping[int, MeanEstimate]) -> dict[str, Any]:
             return {str(k): asdict(estimate) for k, estimate in estimates.items()}
@@ -124,19 +124,19 @@ class Results:
 class Evaluation:
     """All samples in the order of rows, the results by the verifiers' labels, and remarks on the numbers."""
 
-    samples: Sequence[Sample]
-    results: Mapping[str, Results]
+    samples: Sequence[EvalSample]
+    results: Mapping[str, VerifierResults]
     notes: Sequence[str] = field(default=())
 
     @classmethod
     def of(
         cls,
-        samples: Sequence[Sample],
+        samples: Sequence[EvalSample],
         verifiers: Sequence["Verifier | OwnReward"],
         ks: Sequence[int],
         notes: Sequence[str] = (),
     ) -> "Evaluation":
-        """MeanEstimate everything from samples in any order, which hold the verdicts of ``verifiers``.
+        """Estimate everything from samples in any order with the verdicts of ``verifiers``.
 
         ``ks`` are the k of pass@k and majority@k; 1 is added.
         """
@@ -146,7 +146,7 @@ class Evaluation:
 
     @property
     def cut_off(self) -> float:
-        """Share of samples that ran out of tokens."""
+        """Share of cut-off samples."""
         return sum(sample.cut_off for sample in self.samples) / max(1, len(self.samples))
 
     @property
@@ -156,25 +156,25 @@ class Evaluation:
 
     @property
     def calls(self) -> int | None:
-        """Calls of tools in all samples; None where there were no tools."""
-        found = [sample.calls for sample in self.samples if sample.turns is not None]
-        return sum(found) if found else None
+        """Calls of tools in all samples; None without tools."""
+        counts = [sample.calls for sample in self.samples if sample.turns is not None]
+        return sum(counts) if counts else None
 
     @property
     def failed_calls(self) -> int:
-        """Calls that came to an error, in all samples."""
+        """Failed calls in all samples."""
         return sum(sample.failed_calls for sample in self.samples)
 
 
-def gain(before: Results, after: Results) -> MeanEstimate | None:
-    """The rise of the share of right samples, paired over the rows of both; None if they share no row."""
+def gain(before: VerifierResults, after: VerifierResults) -> MeanEstimate | None:
+    """Return the rise of the share of right samples, paired over the rows of both; None if they share no row."""
     shared = before.by_row.keys() & after.by_row.keys()
     return mean([after.by_row[row] - before.by_row[row] for row in shared]) if shared else None
 
 
-def _results(verifier: "Verifier | OwnReward", samples: Sequence[Sample], ks: Sequence[int]) -> Results:
-    label = verifier.label
-    rows: dict[int, list[Sample]] = {}
+def _results(judge: "Verifier | OwnReward", samples: Sequence[EvalSample], ks: Sequence[int]) -> VerifierResults:
+    label = judge.label
+    rows: dict[int, list[EvalSample]] = {}
     statuses: Counter[str] = Counter()
     for sample in samples:
         verdict = sample.verdicts[label]
@@ -182,16 +182,16 @@ def _results(verifier: "Verifier | OwnReward", samples: Sequence[Sample], ks: Se
         if verdict["score"] is not None:  # a sample that cannot be judged does not count against the model
             rows.setdefault(sample.row, []).append(sample)
     if not rows:
-        return Results(label, None, {}, {}, statuses, {})
-    scores = {row: [float(s.verdicts[label]["score"]) for s in held] for row, held in rows.items()}
+        return VerifierResults(label, None, {}, {}, statuses, {})
+    scores = {row: [float(s.verdicts[label]["score"]) for s in each] for row, each in rows.items()}
     right = {row: sum(score >= PASSES for score in values) for row, values in scores.items()}
     counts = {row: len(values) for row, values in scores.items()}
     average = sum(counts.values()) / len(counts)
     passes, majorities = {}, {}
     votes = None
-    if not isinstance(verifier, OwnReward) and verifier.reader is not None:
+    if not isinstance(judge, OwnReward) and judge.reader is not None:
         votes = {
-            row: Counter(vote_classes(verifier, [s.completion for s in each], [s.verdicts[label] for s in each]))
+            row: Counter(vote_classes(judge, [s.completion for s in each], [s.verdicts[label] for s in each]))
             for row, each in rows.items()
         }
     for k in ks:
@@ -202,7 +202,7 @@ def _results(verifier: "Verifier | OwnReward", samples: Sequence[Sample], ks: Se
                 majorities[k] = share([_elects(votes[row], k) for row in able], average)
     means = [sum(values) / len(values) for values in scores.values()]
     by_row = {row: right[row] / counts[row] for row in rows}
-    return Results(label, mean(means), passes, majorities, statuses, by_row)
+    return VerifierResults(label, mean(means), passes, majorities, statuses, by_row)
 
 
 def _elects(votes: Mapping[int, int], k: int) -> float:
@@ -212,12 +212,12 @@ def _elects(votes: Mapping[int, int], k: int) -> float:
 
 
 def vote_classes(verifier: "Verifier", texts: Sequence[str], verdicts: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Which answer each sample of one question votes for: `RIGHT`, `SILENT`, or the number of a wrong answer.
+    """Return the vote of each sample of one question: `RIGHT`, `SILENT`, or the number of a wrong answer.
 
-    ``verdicts`` are those of ``verifier`` on ``texts``, with the keys score and status. Samples that it calls right say
-    what the gold answer says, so they vote together. Wrong ones are put together by asking it: one sample's stated
-    answer is taken for the gold, and whoever it accepts says the same. A verifier without a column ``answer`` cannot be
-    asked: there, equal texts say the same. Without a ``reader`` of stated answers all of the wrong ones are silent.
+    ``verdicts`` are those of ``verifier`` on ``texts``, with the keys score and status. Right samples agree with the
+    gold answer, so they vote together. The verifier groups the wrong ones: with one sample's answer as the gold, every
+    sample that it accepts has the same answer. Without a column ``answer``, equal texts are the same answer. Without a
+    ``reader`` of answers, all wrong samples are silent.
     """
     reader = verifier.reader
     classes: list[int] = []
@@ -241,7 +241,7 @@ def vote_classes(verifier: "Verifier", texts: Sequence[str], verdicts: Sequence[
 def _merge(
     verifier: "Verifier", answers: Sequence[str], texts: Sequence[str], classes: Sequence[int]
 ) -> dict[int, int]:
-    """Classes of equal answers, each under the number of its first."""
+    """The first class with the same answer, by class; classes without one are left out."""
     column = verifier.required_columns.get("answer")
     if column is None:
         return {}

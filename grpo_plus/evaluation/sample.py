@@ -1,4 +1,4 @@
-"""Draw completions that depend on their own seeds only, not on the batch or the order of the rows."""
+"""Sample completions that depend on their own seeds only, not on the batch or the order of the rows."""
 
 import hashlib
 import random
@@ -16,20 +16,20 @@ from grpo_plus.sampling.rollout import affordable_rows, refusal
 from grpo_plus.sampling.sampler import Sampling
 from grpo_verifiers.options import Range, value_problems
 
-Whole = Annotated[int, Range(1, text="a whole number of at least 1")]
+PositiveInt = Annotated[int, Range(1, text="a whole number of at least 1")]
 
 
 @dataclass(frozen=True)
-class Drawing:
+class SampleSettings:
     """Sampling settings.
 
     ``max_completion_length`` is in tokens. ``temperature`` 0 takes the most probable token. ``top_p`` is the
-    probability mass that remains, ``top_k`` the number of most probable tokens (0 for all), ``min_p`` the least
-    probability as a share of the greatest (None for no limit). ``repetition_penalty`` divides the logits of tokens that
-    occurred before; 1 for none.
+    remaining probability mass, ``top_k`` the number of most probable tokens (0 for all), ``min_p`` the least
+    probability as a share of the greatest (None for no limit). ``repetition_penalty`` divides the logits of earlier
+    tokens; 1 for none.
     """
 
-    max_completion_length: Whole = 256
+    max_completion_length: PositiveInt = 256
     temperature: Annotated[float, Range(0, 1e6, text="0 (greedy) or more")] = 1.0
     top_p: Annotated[float, Range(0, 1, open_low=True, text="a number above 0 and up to 1")] = 1.0
     top_k: Annotated[int, Range(0, text="a whole number, 0 for no limit")] = 0
@@ -37,7 +37,7 @@ class Drawing:
     repetition_penalty: Annotated[float, Range(1e-6, 1e6, text="a number above 0")] = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse values outside their ranges."""
+        """Refuse values out of range."""
         hints = get_type_hints(type(self), include_extras=True)
         problems = [text for name, hint in hints.items() for text in value_problems(name, getattr(self, name), hint)]
         if problems:
@@ -45,23 +45,23 @@ class Drawing:
 
 
 def seed_of(seed: int, row: int, sample: int, turn: int = 0) -> int:
-    """The seed of one completion, from the evaluation's seed and the numbers of row and sample; each turn has one."""
+    """Return the seed of one turn of a completion, from the evaluation's seed and the numbers of row and sample."""
     text = (f"{seed}/{row}/{sample}" + (f"/{turn}" if turn else "")).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
 
 
 class Sampler:
-    """Completes prompts with a causal language model.
+    """Complete prompts with a causal language model.
 
-    ``stops`` are the tokens that end a completion. ``refusal`` is the reason why the model must generate by itself;
-    None if our decoder can.
+    ``stops`` are the tokens that end a completion. ``refusal`` is the reason why the model needs its own ``generate``;
+    None if the decoder of grpo_plus supports it.
     """
 
     def __init__(
         self,
         model: Any,
         tokenizer: Any,
-        drawing: Drawing,
+        drawing: SampleSettings,
         template_keywords: Mapping[str, Any] | None = None,
         *,
         device: torch.device | None = None,
@@ -69,9 +69,9 @@ class Sampler:
     ) -> None:
         """Inspect the unwrapped model, with or without adapters; its mode does not change.
 
-        ``template_keywords`` are further arguments of the chat template. ``device`` is where passes are made, that of
-        the weights if unset. ``alone`` tells whether passes are this process's own, so that one that ran out of memory
-        may be made again.
+        ``template_keywords`` are further arguments of the chat template. ``device`` is the device of the passes, by
+        default that of the weights. ``alone`` is True if no other process shares the passes, so that a pass may be
+        repeated when memory runs out.
         """
         self._model = model
         self.tokenizer = tokenizer
@@ -89,17 +89,17 @@ class Sampler:
         self._plain = model.get_base_model() if is_adapted(model) else model
 
     def tokenize(self, prompt: Any) -> list[int]:
-        """Ids of a prompt; a conversation goes through the chat template."""
+        """Return the ids of a prompt; the chat template formats a conversation."""
         tokenizer = getattr(self.tokenizer, "tokenizer", self.tokenizer)
         if isinstance(prompt, str):
             ids = list(tokenizer(prompt)["input_ids"])
         elif getattr(tokenizer, "chat_template", None) is None:
             raise ValueError("the prompt is a conversation, but the tokenizer has no chat template.")
         else:
-            made = tokenizer.apply_chat_template(
+            encoded = tokenizer.apply_chat_template(
                 prompt, add_generation_prompt=True, tokenize=True, return_dict=True, **self._template_keywords
             )
-            ids = list(made["input_ids"])
+            ids = list(encoded["input_ids"])
         if not ids:
             raise ValueError("the prompt is empty.")
         return ids
@@ -110,29 +110,29 @@ class Sampler:
         seeds: Sequence[int],
         most: int | None = None,
     ) -> list[list[int]]:
-        """Tokens of one completion for each prompt, with the end token; at most ``most``, if given.
+        """Return the tokens of one completion for each prompt, with the end token; at most ``most``.
 
-        Where the model must generate by itself (`refusal` says why), the first seed serves the whole batch.
+        If the model needs its own ``generate`` (see `refusal`), the first seed is that of the batch.
         """
         sampling = self._sampling if most is None else replace(self._sampling, most=most)
-        with without_dropout(self._model), random_state_kept():
+        with without_dropout(self._model), restored_random_state():
             if self.refusal is None:
                 return self._decode(prompts, seeds, sampling)
             torch.manual_seed(seeds[0] & 0x7FFF_FFFF)
             return self._generate(prompts, sampling)
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of a completion for its verifier, without special tokens."""
+        """Return the text of a completion for its verifier, without special tokens."""
         decoded: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return decoded
 
     def is_cut_off(self, ids: Sequence[int]) -> bool:
-        """True if a completion ran out of tokens."""
+        """Return True if a completion has no end token."""
         return not ids or ids[-1] not in self.stops
 
     @property
     def most(self) -> int:
-        """Tokens of a completion, at most."""
+        """The most tokens of a completion."""
         return self._drawing.max_completion_length
 
     @property
@@ -187,7 +187,7 @@ class Sampler:
             input_ids=ids.to(self._device),
             attention_mask=mask.to(self._device),
             generation_config=config,
-            synced_gpus=False,  # whoever shares passes with other ranks keeps them in step
+            synced_gpus=False,  # the caller synchronises ranks that share passes
         )
         rows = []
         for row in output[:, width:].tolist():
@@ -197,15 +197,15 @@ class Sampler:
 
 
 def _stops(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Tokens that end a completion: the tokenizer's, and those of the model's generation config."""
-    known = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    listed = known if isinstance(known, list | tuple) else [known]
+    """End tokens of the tokenizer and of the model's generation config."""
+    eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    listed = eos if isinstance(eos, list | tuple) else [eos]
     return tuple(dict.fromkeys(int(token) for token in (tokenizer.eos_token_id, *listed) if token is not None))
 
 
 @contextmanager
-def random_state_kept() -> Iterator[None]:
-    """Put torch's generators back at the end."""
+def restored_random_state() -> Iterator[None]:
+    """Restore torch's random state at the end."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):
         yield

@@ -1,4 +1,4 @@
-"""Tools and environments of an evaluation without a trainer: entries as in a config, held by TRL's trainer."""
+"""Tools and environments of an evaluation without training: entries as in a config, run by TRL's trainer."""
 
 import copy
 import random
@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from grpo_plus.config import GRPOPlusConfig
-from grpo_plus.evaluation.sample import Drawing, Sampler, random_state_kept
+from grpo_plus.evaluation.sample import Sampler, SampleSettings, restored_random_state
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.training.hooks import Setup
 from grpo_plus.training.rollout.tool_loop import ToolLoop
@@ -21,7 +21,7 @@ from grpo_verifiers.errors import ConfigError, raise_all
 
 @dataclass(frozen=True)
 class ToolUse:
-    """What the model may call while it is evaluated; the fields of a training config, with the same entries.
+    """Tools and environments of an evaluation; fields and entries of a training config.
 
     >>> [part.label for part in ToolUse(tools=["calculator"]).config().recipe.tools]
     ['calculator']
@@ -34,11 +34,11 @@ class ToolUse:
     plugins: Sequence[str] = ()
 
     def __bool__(self) -> bool:
-        """There is something to call."""
+        """Return True if there is a tool or an environment."""
         return bool(self.tools or self.environment)
 
     def config(self, output_dir: str = "unused", **settings: Any) -> GRPOPlusConfig:
-        """A config of these alone, on the CPU; paths in it are absolute.
+        """Return a config of these fields, on the CPU, with absolute paths.
 
         Raises:
             ConfigError: lists the problems of all entries.
@@ -50,9 +50,11 @@ class ToolUse:
         return GRPOPlusConfig(output_dir=output_dir, **{**own, **settings})
 
     @contextmanager
-    def drawing(self, model: Any, tokenizer: Any, drawing: Drawing, rows: Any) -> Iterator[tuple[Sampler, TurnSampler]]:
-        """Within the block completions of ``rows`` can be drawn; at its end nothing of a tool is left."""
-        tokenizer = copy.deepcopy(tokenizer)  # TRL teaches it to read calls
+    def samplers(
+        self, model: Any, tokenizer: Any, drawing: SampleSettings, rows: Any
+    ) -> Iterator[tuple[Sampler, TurnSampler]]:
+        """Yield samplers for completions of ``rows``, and close all tools at the end."""
+        tokenizer = copy.deepcopy(tokenizer)  # TRL adds a parser of calls
         with tempfile.TemporaryDirectory(prefix="grpo_plus_eval") as folder:
             config = self.config(folder, max_completion_length=drawing.max_completion_length)
             calling = ToolLoop(config.recipe)
@@ -71,21 +73,21 @@ class ToolUse:
 
 
 def _host(model: Any, tokenizer: Any, config: GRPOPlusConfig, further: Mapping[str, Any]) -> Host:
-    """TRL's trainer with the tools; all generators of random numbers are as before."""
+    """Return TRL's trainer with the tools; the random state does not change."""
     readable = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     state = random.getstate()
     try:
-        with random_state_kept(), warnings.catch_warnings():
+        with restored_random_state(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*experimental feature")
             return tiny_tool_trainer(config, tokenizer, readable, **further)
-    except ValueError as error:  # TRL's, of a chat template that knows no tools
+    except ValueError as error:  # from TRL, if a chat template does not support tools
         raise ConfigError([f"the tools cannot be shown to the model: {error}"]) from error
     finally:
         random.setstate(state)
 
 
 def _table(rows: Any) -> Any:
-    """Rows that say which columns they have."""
+    """Rows with ``column_names``."""
     if hasattr(rows, "column_names"):
         return rows
     from datasets import Dataset

@@ -14,22 +14,22 @@ SHARE = "share"
 """Key of a generation batch: the weight of each row, (B,) and at least 0; on every rank, or on none."""
 
 COIN, KEEP = "coin", "coin_keep"
-"""Two more keys: tokens expected of a row's group, (B,), where a coin decides whether to draw it, else 0; and the
-chance of the coin."""
+"""Two more keys: expected tokens of a row's group, (B,), if a coin decides its sampling, else 0; and the chance of the
+coin."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The divisors of a loss: what one rank's accumulation window holds on average.
+    """The divisors of a loss: the average content of one rank's accumulation window.
 
     Never counts of the micro-batch, so that splitting a batch differently never changes the gradient.
 
     Attributes:
         completions: fully masked ones included.
         tokens: trainable tokens, or for `target` the sum of its node weights.
-        prompts: distinct prompts; None where nobody counted them.
+        prompts: distinct prompts; None if not counted.
 
-    Rows with a share count for it among the tokens, and as they are among completions and prompts, which are constants.
+    The tokens of a row with a share count times the share; completions and prompts are constants.
     """
 
     completions: Tensor | float
@@ -47,16 +47,16 @@ class TokenBatch:
         advantages: (B, T) or (B, 1).
         mask: (B, T) bool, the tokens that are trained.
         ref_logps: (B, T) those of the reference policy; None while `beta` is 0.
-        beta: coefficient of the KL term now, after its schedule.
+        beta: current coefficient of the KL term, after its schedule.
         weights: (B, T) or (B, 1) importance weights of another sampler (vLLM); None without one.
-        keep: (B, T) or (B, 1), 0 for completions that are too far off-policy to learn from; None keeps all.
-        focus: (B, T) bool, the tokens that the policy term acts on; None for all trained ones. TRL's
+        keep: (B, T) or (B, 1), 0 for completions that are too far off-policy; None keeps all.
+        focus: (B, T) bool, the tokens of the policy term; None for all trained ones. TRL's
             `top_entropy_quantile` takes the quantile of each micro-batch, so these depend on how a batch is split.
-        prompt_tokens: (B,) trained tokens of all completions of the row's prompt; None where nobody counted them.
-        target_logps: (B, T) where `target` wants each log-probability.
+        prompt_tokens: (B,) trained tokens of all completions of the row's prompt; None if not counted.
+        target_logps: (B, T) the log-probabilities that `target` aims at.
         target_sign: (B, T) 1 to pull up, -1 to push down, 0 for no target.
         target_weights: (B, T) one over the occurrences of the token's node.
-        pull: (B,) derivative of the loss of a whole group with respect to the row's log-probability (`group.py`).
+        pull: (B,) derivative of a group's loss with respect to the row's log-probability (`group.py`).
         group_loss: (B,) the row's part of that loss.
         share: (B,) weight of each row, which multiplies all of its loss; None for 1.
     """
@@ -82,7 +82,7 @@ class TokenBatch:
 
     @property
     def log_ratio(self) -> Tensor:
-        """(B, T) log of the token ratio; exactly 0, and without gradient, where nothing is trained."""
+        """(B, T) log of the token ratio; exactly 0, and without gradient, outside the mask."""
         return torch.where(self.mask, self.logps - self.old_logps, 0.0)
 
     def shared(self, values: Tensor) -> Tensor:
@@ -112,9 +112,9 @@ class Terms:
 
     Attributes:
         values: (B, T) or (B, 1), maximised.
-        metrics: by the name they are logged under.
-        settled: bool, tokens that feel no pull any more (past their clip, at their target); None: no such thing.
-        pulled: bool, the tokens among which the settled ones are counted.
+        metrics: by logged name.
+        settled: bool, tokens without a further pull (past their clip, at their target); None: not applicable.
+        pulled: bool, the tokens whose settled share is counted.
     """
 
     values: Tensor

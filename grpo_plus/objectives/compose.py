@@ -1,11 +1,11 @@
-"""From a name and keywords of a config to an `Objective`, or to every problem of the choice, before anything runs."""
+"""Build an `Objective` from a name and keywords of a config, or collect every problem, before the run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from grpo_plus.objectives.kl import pull
-from grpo_plus.objectives.objective import KLTerm, Objective, Part
+from grpo_plus.objectives.objective import BoundPiece, KLTerm, Objective
 from grpo_plus.objectives.pieces import Kind, Piece, piece_registries
 from grpo_plus.objectives.presets import Preset
 from grpo_plus.objectives.registry import objectives
@@ -18,7 +18,7 @@ from grpo_verifiers.rules import broken_rules
 
 _NOT_HERE = {
     "bnpo": "its divisor is the token count of the micro-batch, so its gradient depends on how a batch is split: use "
-    "'dapo', which divides by the count of the whole batch, or leave objective unset and set loss_type to bnpo"
+    "'dapo', which divides by the count of the full batch, or leave objective unset and set loss_type to bnpo"
 }
 
 
@@ -26,11 +26,11 @@ def _stops(
     *,
     stop_fraction: Annotated[float, Range(0, 1, open_low=True)] | None = None,
 ) -> None:
-    """The signature of the keywords that every objective has, beside its pieces."""
+    """The signature of the keywords of every objective, except its pieces."""
 
 
 SELECTORS = ("ratio", "surrogate", "kl", "reduce", *keywords_of(_stops))
-"""Keywords that every objective has; the others are its surrogate's and its reduction's."""
+"""Keywords of every objective; the rest are its surrogate's and its reduction's."""
 
 
 def _kl(
@@ -44,7 +44,7 @@ def _kl(
 
 
 def flags() -> tuple[str, ...]:
-    """The keywords of the built-in pieces, for command lines."""
+    """Return the keywords of the built-in pieces, for command lines."""
     keywords = {
         keyword
         for registry in piece_registries.values()
@@ -62,7 +62,7 @@ def build_objective(
     beta: float,
     use_bias_correction_kl: bool = True,
 ) -> Objective:
-    """The objective of a config.
+    """Return the objective of a config.
 
     >>> print(build_objective("dapo", {"epsilon_high": 0.28}, beta=0.0).formula())
     objective dapo
@@ -75,7 +75,7 @@ def build_objective(
         kwargs: its keywords: pieces (``ratio``, ``surrogate``, ``kl``, ``reduce``), ``stop_fraction``,
             and the keywords of its surrogate and reduction.
         beta: TRL's coefficient of the KL term.
-        use_bias_correction_kl: TRL's field, which decides where ``kl: {unbiased: …}`` is not given.
+        use_bias_correction_kl: TRL's field, the default of ``kl: {unbiased: …}``.
 
     Raises:
         ConfigError: every problem of the composition.
@@ -94,24 +94,23 @@ def compose_objective(
     advantage_per: str = "completion",
     use_bias_correction_kl: bool = True,
 ) -> tuple[Objective | None, list[Problem]]:
-    """The objective of a config, or None and every problem of the composition.
+    """Return the objective of a config, or None and every problem of the composition.
 
-    A function or piece that cannot be imported is a problem as its own error, with its traceback. The advantage
-    estimator gives one number for each ``advantage_per``: completion, step or token. The rest is as for
-    `build_objective`.
+    A function or piece that cannot be imported is a problem as its own error, with its traceback. ``advantage_per`` is
+    the unit of the advantage estimator's values: completion, step or token. The rest is as for `build_objective`.
     """
-    what = f"the objective {name if isinstance(name, str) else getattr(name, '__qualname__', name)!r}"
+    title = f"the objective {name if isinstance(name, str) else getattr(name, '__qualname__', name)!r}"
     if isinstance(name, str) and name in _NOT_HERE:
-        return None, [f"{what} does not exist on purpose: {_NOT_HERE[name]}."]
+        return None, [f"{title} does not exist on purpose: {_NOT_HERE[name]}."]
     try:
         preset = objectives.resolve(name)
     except (VerifierError, TypeError) as error:
         return None, [error if isinstance(error, PluginError) else str(error)]
     keywords = {key: numbers(value) for key, value in (kwargs or {}).items()}
-    choice = _Choice(what, preset, keywords)
+    choice = _Choice(title, preset, keywords)
     parts = choice.parts()
     pieces: dict[str, Piece] = {kind: part.piece for kind, part in parts.items()}
-    draft = Draft(what, preset, keywords, beta, use_bias_correction_kl, advantage_per, pieces)
+    draft = Draft(title, preset, keywords, beta, use_bias_correction_kl, advantage_per, pieces)
     term = choice.kl_term(draft)
     if term is not None:
         draft = replace(draft, pieces={**pieces, "kl": term.estimator.piece})
@@ -125,19 +124,19 @@ def compose_objective(
 
 
 class _Choice:
-    """The pieces that a config chooses; problems with single pieces are collected on the way."""
+    """The pieces of a config, and the problems of single pieces."""
 
-    def __init__(self, what: str, preset: Preset, keywords: Mapping[str, Any]) -> None:
-        self.what = what
+    def __init__(self, title: str, preset: Preset, keywords: Mapping[str, Any]) -> None:
+        self.title = title
         self.preset = preset
         self.keywords = keywords
         self.problems: list[Problem] = []
 
-    def parts(self) -> dict[Kind, Part]:
-        """Ratio, surrogate and reduction with their keywords; without those that do not exist."""
+    def parts(self) -> dict[Kind, BoundPiece]:
+        """Return ratio, surrogate and reduction with their keywords; missing ones are omitted."""
         preset = self.preset
-        found: dict[Kind, Part | None] = {"surrogate": self._surrogate()}
-        surrogate = found["surrogate"].piece if found["surrogate"] else None
+        parts: dict[Kind, BoundPiece | None] = {"surrogate": self._surrogate()}
+        surrogate = parts["surrogate"].piece if parts["surrogate"] else None
         ratio, reduce = preset.ratio, preset.reduce
         if surrogate is not None and surrogate.ratios and ratio not in surrogate.ratios:
             ratio = surrogate.ratios[0]
@@ -145,33 +144,33 @@ class _Choice:
             ratio = "token"
         if surrogate is not None and surrogate.reduce:
             reduce = surrogate.reduce
-        found["ratio"] = self._part("ratio", *self._written("ratio", ratio))
-        found["reduce"] = self._part("reduce", *self._written("reduce", reduce))
-        return self._with_keywords({kind: part for kind, part in found.items() if part is not None})
+        parts["ratio"] = self._part("ratio", *self._written("ratio", ratio))
+        parts["reduce"] = self._part("reduce", *self._written("reduce", reduce))
+        return self._with_keywords({kind: part for kind, part in parts.items() if part is not None})
 
-    def _surrogate(self) -> Part | None:
+    def _surrogate(self) -> BoundPiece | None:
         preset = self.preset
         if isinstance(preset.surrogate, Piece):
-            return Part(preset.surrogate)
+            return BoundPiece(preset.surrogate)
         name, keywords = self._written("surrogate", preset.surrogate)
         return self._part("surrogate", name, {**preset.keywords, **keywords} if name == preset.surrogate else keywords)
 
     def _written(self, kind: str, default: str) -> tuple[Any, dict[str, Any]]:
-        """The name of a piece and the keywords beside it, from ``name`` or ``{name: …, keyword: …}``."""
+        """The name of a piece and its keywords, from ``name`` or ``{name: …, keyword: …}``."""
         spec = self.keywords.get(kind, default)
         if isinstance(spec, Mapping):
             return spec.get("name", default), {key: value for key, value in spec.items() if key != "name"}
         return spec, {}
 
-    def _part(self, kind: Kind, name: Any, keywords: dict[str, Any]) -> Part | None:
+    def _part(self, kind: Kind, name: Any, keywords: dict[str, Any]) -> BoundPiece | None:
         try:
-            return Part(piece_registries[kind].get(name), keywords)
+            return BoundPiece(piece_registries[kind].get(name), keywords)
         except (VerifierError, TypeError) as error:
-            self.problems.append(error if isinstance(error, PluginError) else f"{self.what}: {error}")
+            self.problems.append(error if isinstance(error, PluginError) else f"{self.title}: {error}")
             return None
 
-    def _with_keywords(self, parts: dict[Kind, Part]) -> dict[Kind, Part]:
-        """Give the keywords that stand beside the selectors to the surrogate, reduction or ratio that has them."""
+    def _with_keywords(self, parts: dict[Kind, BoundPiece]) -> dict[Kind, BoundPiece]:
+        """Assign the keywords next to the selectors to the surrogate, reduction or ratio that has them."""
         owners: dict[Kind, Mapping[str, Any]] = {kind: part.piece.keywords() for kind, part in parts.items()}
         for key, value in self.keywords.items():
             if key in SELECTORS:
@@ -180,31 +179,31 @@ class _Choice:
             owner = next((kind for kind in kinds if key in owners.get(kind, ())), None)
             if owner is not None:
                 if isinstance(self.keywords.get(owner), Mapping) and key in self.keywords[owner]:
-                    self.problems.append(f"{self.what}: {key} is given twice, inside {owner} and beside it.")
-                parts[owner] = Part(parts[owner].piece, {**parts[owner].keywords, key: value})
-            elif "surrogate" in parts:  # otherwise it may be one of the surrogate that does not exist
-                known = [*SELECTORS, *(name for keywords in owners.values() for name in keywords)]
-                self.problems.append(f"{self.what}: {unknown('keyword', key, known)}")
+                    self.problems.append(f"{self.title}: {key} is set twice, inside {owner} and next to it.")
+                parts[owner] = BoundPiece(parts[owner].piece, {**parts[owner].keywords, key: value})
+            elif "surrogate" in parts:  # without one, the keyword may be the missing surrogate's
+                names = [*SELECTORS, *(name for keywords in owners.values() for name in keywords)]
+                self.problems.append(f"{self.title}: {unknown('keyword', key, names)}")
         stops = {key: self.keywords[key] for key in keywords_of(_stops) if key in self.keywords}
-        self.problems += option_problems(self.what, _stops, stops, bare=True)
+        self.problems += option_problems(self.title, _stops, stops, bare=True)
         for part in parts.values():
-            self.problems += [f"{self.what}: {problem}" for problem in part.piece.problems(part.keywords)]
+            self.problems += [f"{self.title}: {problem}" for problem in part.piece.problems(part.keywords)]
         return parts
 
     def kl_term(self, draft: Draft) -> KLTerm | None:
-        """The KL term of a draft; None where there is none, or none that can be built."""
+        """Return the KL term of a draft; None without one, or if it cannot be built."""
         if not draft.has_kl:
             return None
         options = draft.term
-        self.problems += option_problems(f"{self.what}: kl", _kl, options)
+        self.problems += option_problems(f"{self.title}: kl", _kl, options)
         schedule, problems = parse_schedule(options.get("schedule", "constant"))
-        self.problems += [f"{self.what}: {problem}" for problem in problems]
+        self.problems += [f"{self.title}: {problem}" for problem in problems]
         default = "k1" if draft.in_reward else self.preset.kl or "k3"
         estimator = self._part("kl", options.get("estimator", default), {})
         if estimator is None or options.get("placement", "loss") not in ("loss", "reward"):
             return None
-        wanted = draft.corrected if options.get("unbiased") is None else draft.unbiased
-        corrects = wanted and draft.multiplies and estimator.piece.takes_ratio
+        unbiased = draft.corrected if options.get("unbiased") is None else draft.unbiased
+        corrects = unbiased and draft.multiplies and estimator.piece.takes_ratio
         return KLTerm(estimator, corrects, options.get("placement", "loss"), schedule)
 
 
@@ -213,16 +212,16 @@ def _pull_problems(draft: Draft, term: KLTerm) -> list[Problem]:
     piece = term.estimator.piece
     try:
         cosine = pull(term.estimator, in_reward=draft.in_reward, times_ratio=term.unbiased)
-    except Exception as error:  # noqa: BLE001 - whatever a user's function raises
-        problem = PluginError(f"{draft.what}: the KL estimator {piece.name!r} raised {type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+        problem = PluginError(f"{draft.title}: the KL estimator {piece.name!r} raised {type(error).__name__}: {error}")
         problem.__cause__ = error
         return [problem]
     if cosine > 0:
         return []
     if cosine == 0:
-        what = "has expected gradient 0, so it would add noise and hold nothing back"
+        effect = "has expected gradient 0, so it would only add noise"
     else:
-        what = (
+        effect = (
             "pushes away from the reference (its expected update has cosine "
             f"{cosine:.2f} with the one that lowers the divergence)"
         )
@@ -235,4 +234,4 @@ def _pull_problems(draft: Draft, term: KLTerm) -> list[Problem]:
         if piece.takes_ratio and draft.preset.unbiased:
             written = draft.term.get("unbiased") is False
             remedy += ", or remove kl.unbiased: false" if written else ", or set use_bias_correction_kl to true"
-    return [f"{draft.what}: kl: the estimator {piece.name!r} {where} {what}: {remedy}."]
+    return [f"{draft.title}: kl: the estimator {piece.name!r} {where} {effect}: {remedy}."]

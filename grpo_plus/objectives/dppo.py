@@ -1,24 +1,23 @@
 """DPPO, ``dppo_tv`` and ``dppo_kl``: a trust region of probabilities in place of a clip of ratios.
 
 A ratio says little about how far a policy has moved: a token of probability 1e-4 doubles by next to nothing, and one of
-0.9 hardly has a ratio while a tenth of all probability goes elsewhere. Here a token is left out once it has moved too
-far, in the direction that its advantage pushes it. The distance is that of two laws of two outcomes, this token or any
+0.9 hardly has a ratio while a tenth of all probability moves elsewhere. Here a token is dropped once it has moved too
+far in the direction of its advantage. The distance is that of two distributions over two outcomes, this token or any
 other: the total variation, or KL(old ‖ new).
 
 Use it when a clip of ratios cuts rare tokens off early and lets frequent ones move far: with large vocabularies, and
 where completions come from another engine.
 
-Paper: DPPO, arXiv:2602.04879, equations 12 to 14; checked against its authors' code, from which the cap of the weight
-is.
+Paper: DPPO, arXiv:2602.04879, equations 12 to 14; checked against its authors' code, the source of the weight's cap.
 
-Deviation: the default thresholds are the paper's. Its variants over the k most probable tokens are not here: only the
-probability of the token drawn is kept.
+Deviation: the default thresholds are the paper's. Its variants over the k most probable tokens are missing: only the
+probability of the sampled token is available.
 
-Assumes that the region lies around the policy that drew. The paper shows that one around recomputed log-probabilities
+Assumes that the region lies around the sampling policy. The paper shows that one around recomputed log-probabilities
 is unstable, so importance weights per token of another sampler belong inside the ratio and inside the old probability.
-Those per completion multiply what is left.
+Those per completion multiply the result.
 
-Degenerate case: while the policy has not moved within a generation batch no token is left out.
+Degenerate case: until the policy moves in a generation batch, no token is dropped.
 """
 
 # ruff: noqa: RUF001 - formulas
@@ -34,7 +33,7 @@ from grpo_plus.objectives.surrogate import MoreThan0, clip_metrics
 from grpo_verifiers.options import Range
 
 _SURE = -1e-12
-"""The largest log-probability that is looked at: 1 − p has a logarithm there."""
+"""The largest log-probability: 1 − p still has a logarithm."""
 
 
 def dppo_tv(
@@ -52,8 +51,8 @@ def dppo_tv(
         max_tv: how far a token's probability may move.
         ratio_max: the largest weight; it caps the weight alone.
     """
-    logps, drawn_logps, weight = _drawn(batch, ratio)
-    moved = logps.exp() - drawn_logps.exp()
+    logps, old_logps, weight = _detached(batch, ratio)
+    moved = logps.exp() - old_logps.exp()
     return _terms(batch, weight.clamp(max=ratio_max), fell=moved < -max_tv, rose=moved > max_tv)
 
 
@@ -81,10 +80,10 @@ def dppo_kl(batch: TokenBatch, ratio: Tensor, *, max_kl: MoreThan0 = 0.05, ratio
         max_kl: the divergence that a token may reach, in nats.
         ratio_max: the largest weight; it caps the weight alone.
     """
-    logps, drawn_logps, weight = _drawn(batch, ratio)
-    drawn = drawn_logps.exp()
-    divergence = drawn * (drawn_logps - logps) + (1 - drawn) * (_log_rest(drawn_logps) - _log_rest(logps))
-    far, rises = divergence > max_kl, logps > drawn_logps
+    logps, old_logps, weight = _detached(batch, ratio)
+    old = old_logps.exp()
+    divergence = old * (old_logps - logps) + (1 - old) * (_log_rest(old_logps) - _log_rest(logps))
+    far, rises = divergence > max_kl, logps > old_logps
     return _terms(batch, weight.clamp(max=ratio_max), fell=far & ~rises, rose=far & rises)
 
 
@@ -101,14 +100,14 @@ DPPO_KL = Piece(
 )
 
 
-def _drawn(batch: TokenBatch, ratio: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, T) log-probabilities now and of the policy that drew, and the ratio of the two; all without gradient."""
+def _detached(batch: TokenBatch, ratio: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, T) log-probabilities of the current and the sampling policy, and their ratio; all without gradient."""
     weight = ratio.detach()
-    logps, drawn_logps = (torch.where(batch.mask, x.detach(), 0.0) for x in (batch.logps, batch.old_logps))
+    logps, old_logps = (torch.where(batch.mask, x.detach(), 0.0) for x in (batch.logps, batch.old_logps))
     if batch.weights is not None and batch.weights.shape == batch.mask.shape:
         weight = weight * batch.weights
-        drawn_logps = drawn_logps - torch.where(batch.weights > 0, batch.weights, 1.0).log()
-    return logps.clamp(max=_SURE), drawn_logps.clamp(max=_SURE), weight
+        old_logps = old_logps - torch.where(batch.weights > 0, batch.weights, 1.0).log()
+    return logps.clamp(max=_SURE), old_logps.clamp(max=_SURE), weight
 
 
 def _log_rest(logps: Tensor) -> Tensor:

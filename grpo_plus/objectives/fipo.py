@@ -1,23 +1,23 @@
-"""FIPO: a token counts for more where what follows it is being reinforced.
+"""FIPO: a token counts for more if the tokens after it are being reinforced.
 
 GRPO gives all tokens of a completion one advantage. Here each is multiplied by an influence weight from the change of
 policy since the sampling: F_t, the discounted sum of the log-ratios from the token to the end of the completion.
-Tokens whose future the updates so far made likelier get up to 1 + ``influence`` times the advantage. The rest is
+Tokens with a future that earlier updates made likelier get up to 1 + ``influence`` times the advantage. The rest is
 DAPO's clip.
 
-Use it when reasoning is long and a few tokens decide where it goes: those that led to what is being learned count more.
+Use it when reasoning is long and a few tokens decide its course: those that led to the learned continuation count more.
 
 Paper: FIPO, arXiv:2603.19835.
 
-Deviation: from the definition and from its authors' settings as other ports have them: half-life of 32 tokens, weights
-in [1, 1.2], clip 0.2 and 0.28, ``dual`` 10, and three guards: a token whose ratio is above ``dual`` takes no part in
-any F, one of a bad completion whose ratio is above ``safety`` is never weighed up, and a bad completion with more than
-``dual_most`` tokens above ``dual`` teaches nothing. Its tokens still count in the divisor, where the authors' do not.
+Deviation: the definition, with its authors' settings as in other ports: half-life of 32 tokens, weights in [1, 1.2],
+clip 0.2 and 0.28, ``dual`` 10, and three guards: a token whose ratio is above ``dual`` takes no part in any F, one of a
+bad completion whose ratio is above ``safety`` is never weighed up, and a bad completion with more than ``dual_most``
+tokens above ``dual`` has no gradient. Its tokens still count in the divisor; the authors' do not.
 
 Assumes several optimizer steps on each generation batch.
 
-Degenerate case: before the first step every F_t is 0 and every weight 1: the gradient is DAPO's. Positions count in the
-discount as they stand, words of tools included, which add 0 themselves.
+Degenerate case: before the first step every F_t is 0 and every weight 1: the gradient is DAPO's. The discount counts
+all positions; tokens of tool results add 0 themselves.
 """
 
 # ruff: noqa: RUF001 - formulas
@@ -62,9 +62,9 @@ def fipo(
         influence_low: and down to 1 − ``influence_low`` times.
         epsilon_low: as in `clip`.
         epsilon_high: as in `clip`.
-        dual: as in `clip`; tokens with a larger ratio take no part in any F.
+        dual: as in `clip`; tokens with a larger ratio are in no F.
         safety: a token of a bad completion with a larger ratio is never weighed up.
-        dual_most: tokens of a bad completion with a ratio above ``dual``, at most, or none of it counts.
+        dual_most: the most tokens with a ratio above ``dual`` in a bad completion; with more it has no gradient.
     """
     with torch.no_grad():
         moved = batch.log_ratio
@@ -79,8 +79,8 @@ def fipo(
     weighed = replace(batch, advantages=weight * batch.advantages)
     terms = clip(weighed, ratio, epsilon_low=epsilon_low, epsilon_high=epsilon_high, dual=dual)
     if dual is not None and dual_most is not None:
-        held = batch.mask & (batch.log_ratio.detach() > math.log(dual)) & (batch.advantages < 0)
-        out = held.sum(-1, keepdim=True) > dual_most
+        beyond = batch.mask & (batch.log_ratio.detach() > math.log(dual)) & (batch.advantages < 0)
+        out = beyond.sum(-1, keepdim=True) > dual_most
         settled = None if terms.settled is None else terms.settled | out
         terms = replace(terms, values=torch.where(out, 0.0, terms.values), settled=settled)
     metrics = {**terms.metrics, "fipo/future": Metric(future), "fipo/influence": Metric(weight)}
@@ -101,7 +101,7 @@ FIPO = Piece(
 
 
 def discounted_ahead(values_BT: Tensor, discount: float) -> Tensor:
-    """(B, T) Σ_{k≥t} discount^(k−t)·v_k, in about log2(T) steps: each doubles the stretch that is summed up.
+    """(B, T) Σ_{k≥t} discount^(k−t)·v_k, in about log2(T) steps: each doubles the range of the sum.
 
     >>> discounted_ahead(torch.tensor([[1.0, 0.0, 4.0]]), 0.5)
     tensor([[2., 2., 4.]])

@@ -1,12 +1,12 @@
-"""Losses of a whole group, as a pull on each of its completions.
+"""Losses of a group, as a pull on each of its completions.
 
-The loss L of a group is a function of the log-probabilities of all its completions now, which no micro-batch has
-together: they may lie in several, and on several ranks. Its gradient is a sum over completions, ∂L/∂ℓ_i·∇ℓ_i, and the
-factors ∂L/∂ℓ_i are numbers. So they are computed beforehand, without gradient, under the weights that the optimizer
-step starts from; a micro-batch then pulls on its own rows. The gradient is exactly that of L, however a batch is split.
+The loss L of a group is a function of the current log-probabilities of all its completions, which no micro-batch has
+together: they may be in several, and on several ranks. Its gradient is a sum over completions, ∂L/∂ℓ_i·∇ℓ_i, and the
+factors ∂L/∂ℓ_i are numbers. So they are computed first, without gradient, under the weights before the optimizer step;
+a micro-batch then pulls on its own rows. The gradient is exactly that of L, however a batch is split.
 
-A generation batch is drawn with the weights of its first step: its own log-probabilities serve there. Each later step
-on it costs one more pass over the generation batch, without gradient.
+A generation batch is sampled with the weights of its first step, which uses its log-probabilities. Each later step on
+it costs one more pass over the generation batch, without gradient.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,10 +30,10 @@ class GroupScores:
     [-0.381, 0.381]
 
     Attributes:
-        groups: (N,) numbers, equal within a group.
-        logps: (N,) log-probability of the completion now: the sum over its trained tokens.
-        old_logps: (N,) the same under the policy that drew it.
-        lengths: (N,) trained tokens; a completion without any takes no part.
+        groups: (N,) numbers, equal in a group.
+        logps: (N,) current log-probability of the completion: the sum over its trained tokens.
+        old_logps: (N,) the same under the sampling policy.
+        lengths: (N,) trained tokens; a completion without any is ignored.
         advantages: (N,)
     """
 
@@ -45,7 +45,7 @@ class GroupScores:
 
     @property
     def present(self) -> Tensor:
-        """(N,) bool, the completions that take part."""
+        """(N,) bool, the completions with trained tokens."""
         return self.lengths > 0
 
     @property
@@ -55,13 +55,13 @@ class GroupScores:
         return numbers
 
     def total(self, values_N: Tensor, which_N: Tensor) -> Tensor:
-        """(N,) for each completion the sum over those of its group that are ``which``."""
+        """(N,) for each completion the sum over the completions of its group in ``which_N``."""
         index_N = self.index
         sums = values_N.new_zeros(len(values_N)).index_add_(0, index_N, torch.where(which_N, values_N, 0.0))
         return sums[index_N]
 
     def log_total(self, logs_N: Tensor, which_N: Tensor) -> Tensor:
-        """(N,) log Σ exp over those of the group that are ``which``; -inf where there are none."""
+        """(N,) log Σ exp over the completions of the group in ``which_N``; -inf without any."""
         index_N = self.index
         logs_N = torch.where(which_N, logs_N, -torch.inf)
         highest = torch.full_like(logs_N, -torch.inf).scatter_reduce(0, index_N, logs_N, "amax")[index_N]
@@ -69,18 +69,18 @@ class GroupScores:
         return shift_N + self.total((logs_N - shift_N).exp(), which_N).log()
 
     def log_softmax(self, logs_N: Tensor) -> Tensor:
-        """(N,) log-probabilities within the group, over those that take part; 0 for the others."""
+        """(N,) log-probabilities in the group, over completions with trained tokens; 0 for the rest."""
         return torch.where(self.present, logs_N - self.log_total(logs_N, self.present), 0.0)
 
 
 @dataclass(frozen=True)
 class Pulls:
-    """A loss of groups, taken apart.
+    """A loss of groups, split by completion.
 
     Attributes:
-        pull: (N,) its derivative with respect to the completion's log-probability; 0 for those that take no part.
+        pull: (N,) its derivative with respect to the completion's log-probability; 0 without trained tokens.
         loss: (N,) the loss of the completion's group.
-        metrics: (N,) values by the name that their mean over groups is logged under.
+        metrics: (N,) values by the logged name of their mean over groups.
     """
 
     pull: Tensor
@@ -89,31 +89,31 @@ class Pulls:
 
 
 def row_pulls(scores: GroupScores, pulls: Callable[[GroupScores], Pulls]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """For each completion its pull and its part of the loss, both times the size of its group; and the metrics' means.
+    """Return by completion its pull and its part of the loss, both times the size of its group; and the metrics' means.
 
     A mean over completions of these is a mean over groups. All is computed in float64.
     """
     values = (scores.logps.double(), scores.old_logps.double(), scores.advantages.double())
     scores = GroupScores(scores.groups, values[0], values[1], scores.lengths.double(), values[2])
-    found, present_N = pulls(scores), scores.present
+    output, present_N = pulls(scores), scores.present
     ones = torch.ones_like(scores.logps)
     size_N, members_N = scores.total(ones, torch.ones_like(present_N)), scores.total(ones, present_N)
     part_N = torch.where(present_N, size_N / members_N.clamp(min=1), 0.0)
     weight_N = torch.where(present_N, 1 / members_N.clamp(min=1), 0.0)  # one a group, over its members
-    means = {name: (weight_N * value).sum() / weight_N.sum() for name, value in found.metrics.items()}
-    pull_N = torch.where(present_N, size_N * found.pull, 0.0)
-    return pull_N, torch.where(present_N, part_N * found.loss, 0.0), means
+    means = {name: (weight_N * value).sum() / weight_N.sum() for name, value in output.metrics.items()}
+    pull_N = torch.where(present_N, size_N * output.pull, 0.0)
+    return pull_N, torch.where(present_N, part_N * output.loss, 0.0), means
 
 
 def pulled(batch: TokenBatch, name: str) -> Terms:
     """−loss of the group, with the gradient of a pull on the completion's log-probability; (B, T) values.
 
-    To be summed over tokens: the part of the loss is spread evenly over them.
+    To be summed over tokens, with an even share of the loss for each.
     """
     if batch.pull is None or batch.group_loss is None:
         raise ValueError(
-            f"the surrogate {name!r} needs pull and group_loss, which this batch lacks: they are made from all "
-            "completions of a group by the trainer that computes the loss."
+            f"the surrogate {name!r} needs pull and group_loss, which this batch lacks: the trainer that computes the "
+            "loss computes them from all completions of a group."
         )
     moving = torch.where(batch.mask, batch.logps - batch.logps.detach(), 0.0)
     share = batch.group_loss.unsqueeze(1) / batch.mask.sum(-1, keepdim=True).clamp(min=1)

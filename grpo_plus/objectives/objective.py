@@ -20,12 +20,12 @@ from grpo_plus.objectives.schedule import Constant, Schedule
 
 
 class ObjectiveOutputError(ValueError, TypeError):
-    """The output of an objective or of a piece cannot be trained on."""
+    """The output of an objective or of a piece is not valid for training."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A piece and the keywords it is called with."""
+class BoundPiece:
+    """A piece with its keywords."""
 
     piece: Piece
     keywords: Mapping[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Part:
         return self.piece.fn(*arguments, **self.keywords)
 
     def formula(self) -> str:
-        """The piece's formula with its keywords filled in."""
+        """Return the piece's formula with its keywords filled in."""
         values = {name: parameter.default for name, parameter in self.piece.keywords().items()} | dict(self.keywords)
         if "epsilon_low" in values and values.get("epsilon_high") is None:
             values["epsilon_high"] = values["epsilon_low"]
@@ -53,15 +53,15 @@ class Part:
 
 @dataclass(frozen=True)
 class KLTerm:
-    """The estimate of the divergence from the reference, and the place where it acts.
+    """The estimate of the divergence from the reference, and its placement.
 
     Attributes:
-        unbiased: multiply the estimate by the ratio, so that its gradient is that of what it estimates: of the reverse
-            KL for k1 and k3. Never for k2, which has that gradient as it is.
-        placement: in the ``loss``, or taken from the ``reward`` before the advantages, where only k1 is right.
+        unbiased: multiply the estimate by the ratio, so that its gradient is that of its expectation: of the reverse
+            KL for k1 and k3. Never for k2, which has that gradient without the ratio.
+        placement: in the ``loss``, or taken from the ``reward`` before the advantages, which is right for k1 only.
     """
 
-    estimator: Part
+    estimator: BoundPiece
     unbiased: bool = True
     placement: Literal["loss", "reward"] = "loss"
     schedule: Schedule = field(default_factory=Constant)
@@ -69,12 +69,12 @@ class KLTerm:
 
 @dataclass(frozen=True)
 class Unreduced:
-    """The loss of every token, and what came with it.
+    """The loss of every token, with its KL estimates and metrics.
 
     Attributes:
         values: (B, T), minimised, exactly 0 outside the mask; times the share of the row.
         kl: (B, T) estimates, unweighted; None without a KL term in the loss.
-        metrics: by the name they are logged under.
+        metrics: by logged name.
     """
 
     values: Tensor
@@ -88,64 +88,64 @@ class Objective:
     """``loss = reduce(−surrogate + β·kl)``; frozen, pure, and built by `build_objective`.
 
     Attributes:
-        name: the preset or user function it started from.
-        surrogate: what is maximised, or a user's whole loss.
-        kl: the KL term; None where β is 0 or the objective has none.
+        name: the preset or user function.
+        surrogate: the maximised piece, or a user's full loss.
+        kl: the KL term; None if β is 0 or the objective has none.
         beta: TRL's `beta`, before its schedule.
         stop_fraction: share of settled tokens at which the remaining inner iterations are skipped; None for never.
     """
 
     name: str
-    ratio: Part
-    surrogate: Part
-    reduce: Part
+    ratio: BoundPiece
+    surrogate: BoundPiece
+    reduce: BoundPiece
     kl: KLTerm | None = None
     beta: float = 0.0
     stop_fraction: float | None = None
 
     @property
     def kl_in_loss(self) -> bool:
-        """The loss has a KL term."""
+        """True if the loss has a KL term."""
         return self.kl is not None and self.kl.placement == "loss"
 
     @property
     def kl_in_reward(self) -> bool:
-        """The divergence of the sampled completions is taken from their rewards."""
+        """True if the divergence of the sampled completions is taken from their rewards."""
         return self.kl is not None and self.kl.placement == "reward"
 
     @property
     def makes_targets(self) -> bool:
-        """`make_targets` has to run once per generation batch."""
+        """True if `make_targets` has to run once per generation batch."""
         return self.surrogate.piece.name == "target" and self.surrogate.piece.kind == "surrogate"
 
     @property
     def pulls_groups(self) -> bool:
-        """The loss is one of whole groups: `pulls` has to run before each optimizer step."""
+        """True if the loss is one of groups: `pulls` has to run before each optimizer step."""
         return self.surrogate.piece.pulls is not None
 
     def pulls(self, scores: GroupScores) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """(N,) pulls and parts of the loss of all completions of a generation batch, and metrics."""
+        """Return (N,) pulls and parts of the loss of all completions of a generation batch, and metrics."""
         assert self.surrogate.piece.pulls is not None
         return row_pulls(scores, partial(self.surrogate.piece.pulls, **self.surrogate.keywords))
 
     @property
     def needs_old_logps(self) -> bool:
-        """Log-probabilities from before the update must exist, even where TRL makes none."""
+        """True if log-probabilities from before the update must exist, even if TRL computes none."""
         return self.makes_targets or self.pulls_groups or self.kl_in_reward
 
     @property
     def zero_advantage_means_zero_gradient(self) -> bool:
-        """A completion with zero advantages adds exactly nothing to the gradient."""
+        """True if a completion with zero advantages adds exactly nothing to the gradient."""
         return self.surrogate.piece.zero_advantage_means_zero_gradient and not self.kl_in_loss
 
     def values(self, batch: TokenBatch) -> Unreduced:
-        """The loss of every token of a micro-batch."""
+        """Return the loss of every token of a micro-batch."""
         rows, width = batch.logps.shape
         ratio = _shaped(self.ratio(batch), self.ratio, ((rows, width), (rows, 1)))
         _check_numbers(ratio, self.ratio, batch)
         piece = self.surrogate.piece
-        given = self.surrogate(batch) if piece.kind == "loss" else self.surrogate(batch, ratio)
-        terms = _terms(given, self.surrogate, batch)
+        output = self.surrogate(batch) if piece.kind == "loss" else self.surrogate(batch, ratio)
+        terms = _terms(output, self.surrogate, batch)
         _check_numbers(terms.values, self.surrogate, batch)
         _check_gradient(terms.values, self.surrogate, batch.logps)
         values = terms.values if piece.kind == "loss" else -terms.values
@@ -164,7 +164,7 @@ class Objective:
         return Unreduced(batch.shared(masked(values, batch.mask)), terms, estimate, metrics)
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Unreduced]:
-        """The reduced loss of a micro-batch, and what it came from."""
+        """Return the reduced loss of a micro-batch, and the unreduced loss."""
         unreduced = self.values(batch)
         loss = _shaped(self.reduce(unreduced.values, batch), self.reduce, ((),))
         _check_numbers(loss, self.reduce, batch)
@@ -182,7 +182,7 @@ class Objective:
         return estimate * (ratio if self.ratio.piece.weighs_kl else token_ratio(batch))
 
     def formula(self) -> str:
-        """The composed formula, for `explain`."""
+        """Return the composed formula, for `explain`."""
         piece = self.surrogate.piece
         lines = [f"objective {self.name}"]
         if piece.kind == "loss":
@@ -211,7 +211,7 @@ class Objective:
         return "\n".join(lines)
 
     def _kl_remarks(self) -> list[str]:
-        """Remarks where the expected gradient of the KL term in the loss is not that of KL(π‖π_ref)."""
+        """Remarks if the expected gradient of the KL term in the loss is not that of KL(π‖π_ref)."""
         assert self.kl is not None
         if self.kl.unbiased and self.ratio.piece.weighs_kl:
             return ["  kl times the ratio of the sequence, as TRL: one T-th of its correction, T tokens, is left"]
@@ -220,7 +220,7 @@ class Objective:
         return []
 
     def relevant_fields(self) -> tuple[str, ...]:
-        """The fields of TRL's config that this objective reads."""
+        """Return the fields of TRL's config that this objective reads."""
         fields = ["beta", "num_iterations", "entropy_coef", "use_adaptive_entropy", "mask_truncated_completions"]
         fields.append("router_aux_loss_coef")
         if not (self.makes_targets or self.pulls_groups):
@@ -234,39 +234,39 @@ class Objective:
         return tuple(sorted(fields))
 
 
-def _shaped(given: Any, part: Part, shapes: tuple[tuple[int, ...], ...]) -> Tensor:
-    """The output of a ratio or a reduction, refused unless it is a tensor of one of these shapes."""
-    if isinstance(given, Tensor) and tuple(given.shape) in shapes:
-        return given
-    found = f"a tensor of shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+def _shaped(output: Any, part: BoundPiece, shapes: tuple[tuple[int, ...], ...]) -> Tensor:
+    """The output of a ratio or a reduction; raises if it is no tensor of one of these shapes."""
+    if isinstance(output, Tensor) and tuple(output.shape) in shapes:
+        return output
+    actual = f"a tensor of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
     raise ObjectiveOutputError(
-        f"{_called(part)} returned {found}, expected one of shape {' or '.join(map(str, shapes))}."
+        f"{_called(part)} returned {actual}, expected one of shape {' or '.join(map(str, shapes))}."
     )
 
 
-def _check_numbers(given: Tensor, part: Part, batch: TokenBatch) -> None:
-    """Refuse what a user's part returned for trained tokens if it is no finite number of a floating type.
+def _check_numbers(output: Tensor, part: BoundPiece, batch: TokenBatch) -> None:
+    """Raise if the output of a user's part for trained tokens is not finite or of no floating type.
 
-    Built-in parts are not looked at: that would have the device wait. Nor is anybody blamed for a model whose own
-    log-probabilities are not finite.
+    Built-in parts are not checked: that would synchronise with the device. Neither is a batch whose log-probabilities
+    are not finite.
     """
     if part.piece.built_in:
         return
-    if not given.is_floating_point():
-        raise ObjectiveOutputError(f"{_called(part)} returned values of type {given.dtype}, expected a floating type.")
-    counts = batch.mask if given.shape == batch.mask.shape else batch.mask.any(dim=1, keepdim=True)
-    bad = ~given.detach().isfinite() & (counts if given.ndim else True)
+    if not output.is_floating_point():
+        raise ObjectiveOutputError(f"{_called(part)} returned values of type {output.dtype}, expected a floating type.")
+    counts = batch.mask if output.shape == batch.mask.shape else batch.mask.any(dim=1, keepdim=True)
+    bad = ~output.detach().isfinite() & (counts if output.ndim else True)
     if bool(bad.any()) and bool(batch.logps.detach()[batch.mask].isfinite().all()):
-        value = float(given.detach()[bad][0])
+        value = float(output.detach()[bad][0])
         raise ObjectiveOutputError(
             f"{_called(part)} returned {value} ({int(bad.sum())} of {bad.numel()} values are not finite), expected "
             "finite numbers: look for a division by zero, a logarithm of 0 or an exponential of a large number."
         )
 
 
-def _check_gradient(given: Tensor, part: Part, source: Tensor) -> None:
-    """Refuse what a user's part returned if its argument has a gradient and it has none: nothing would be learned."""
-    if part.piece.built_in or given.requires_grad or not (source.requires_grad and torch.is_grad_enabled()):
+def _check_gradient(output: Tensor, part: BoundPiece, source: Tensor) -> None:
+    """Raise if the output of a user's part has no gradient but its argument has one."""
+    if part.piece.built_in or output.requires_grad or not (source.requires_grad and torch.is_grad_enabled()):
         return
     argument = "values" if part.piece.kind == "reduce" else "batch.logps or the ratio"
     raise ObjectiveOutputError(
@@ -275,28 +275,28 @@ def _check_gradient(given: Tensor, part: Part, source: Tensor) -> None:
     )
 
 
-def _called(part: Part) -> str:
+def _called(part: BoundPiece) -> str:
     words = {"loss": "objective", "kl": "KL estimator", "reduce": "reduction"}
     return f"the {words.get(part.piece.kind, part.piece.kind)} {part.piece.name!r}"
 
 
-def _terms(given: Any, part: Part, batch: TokenBatch) -> Terms:
-    """The output of a surrogate as `Terms`, its shape checked: user functions may return tensors."""
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping):
-        values, metrics = given
-        given = Terms(values, {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()})
-    elif isinstance(given, Tensor):
-        given = Terms(given)
-    if not isinstance(given, Terms):
+def _terms(output: Any, part: BoundPiece, batch: TokenBatch) -> Terms:
+    """The output of a surrogate as `Terms`, with a check of its shape: user functions may return tensors."""
+    if isinstance(output, tuple) and len(output) == 2 and isinstance(output[1], Mapping):
+        values, metrics = output
+        output = Terms(values, {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()})
+    elif isinstance(output, Tensor):
+        output = Terms(output)
+    if not isinstance(output, Terms):
         raise ObjectiveOutputError(
-            f"{_called(part)} returned {type(given).__name__}, expected a (B, T) tensor, or a pair of one and a "
+            f"{_called(part)} returned {type(output).__name__}, expected a (B, T) tensor, or a pair of one and a "
             "mapping of metric names to tensors."
         )
     rows, width = batch.logps.shape
-    if not isinstance(given.values, Tensor) or given.values.shape not in ((rows, width), (rows, 1)):
-        shape = tuple(given.values.shape) if isinstance(given.values, Tensor) else type(given.values).__name__
+    if not isinstance(output.values, Tensor) or output.values.shape not in ((rows, width), (rows, 1)):
+        shape = tuple(output.values.shape) if isinstance(output.values, Tensor) else type(output.values).__name__
         raise ObjectiveOutputError(
             f"{_called(part)} returned values of shape {shape}, expected one for each token, {(rows, width)}, or for "
             f"each completion, {(rows, 1)}: they are reduced by the objective's own reduction."
         )
-    return given
+    return output

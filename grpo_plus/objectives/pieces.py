@@ -1,4 +1,4 @@
-"""The pieces an objective is composed of, by name: ratios, surrogates, KL estimators, reductions."""
+"""The pieces of objectives, by name: ratios, surrogates, KL estimators, reductions."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -18,28 +18,28 @@ POSITIONAL: Mapping[Kind, tuple[str, ...]] = {
     "reduce": ("values", "batch"),
     "loss": ("batch",),
 }
-"""The arguments of a piece of each kind. A loss is a user's whole objective: (B, T) values to minimise."""
+"""The arguments of a piece of each kind. A loss is a user's full objective: (B, T) values to minimise."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One piece and what may be composed with it.
+    """One piece and its rules of composition.
 
     Attributes:
-        formula: what it computes, for `explain`.
-        ratios: for surrogates, the ratios they may stand on, the first one by default; empty for any.
-        reduce: for surrogates, the only reduction they go with; empty for any.
-        why_no_kl: for surrogates, the reason against a KL term beside them; empty where there may be one.
-        per_completion: the ratio, or what the surrogate makes of it, is one number a completion, so that it has no
-            meaning beside advantages per token.
-        pulls: for surrogates of a whole group, from its `GroupScores` and keywords to `Pulls`.
+        formula: its formula, for `explain`.
+        ratios: for surrogates, the allowed ratios, the first one by default; empty for any.
+        reduce: for surrogates, the only allowed reduction; empty for any.
+        why_no_kl: for surrogates, the reason against a KL term; empty if one is allowed.
+        per_completion: the ratio, or the surrogate's value, is one number a completion, so that advantages per token
+            have no meaning.
+        pulls: for surrogates of a group, from its `GroupScores` and keywords to `Pulls`.
         weighs_itself: the surrogate reads the importance weights of another sampler itself.
         focuses_itself: the surrogate reads the focus mask itself.
-        settles: the surrogate says which tokens feel no pull any more, so that `stop_fraction` has something to count.
+        settles: the surrogate marks tokens without a further pull, for `stop_fraction`.
         weighs_kl: the ratio, rather than the token ratio, multiplies an unbiased KL estimate.
         by_ratio: for surrogates, keywords act at ratios other than 1 only.
-        rules: what it needs and excludes (`grpo_verifiers.rules`).
-        takes_ratio: for KL estimators, that a ratio may multiply them.
+        rules: its requirements and exclusions (`grpo_verifiers.rules`).
+        takes_ratio: for KL estimators, a ratio may multiply them.
     """
 
     kind: Kind
@@ -62,24 +62,24 @@ class Piece:
 
     @property
     def built_in(self) -> bool:
-        """The function is one of this package."""
+        """True if the function is one of this package."""
         return str(getattr(self.fn, "__module__", "")).startswith("grpo_plus.objectives.")
 
     def keywords(self) -> dict[str, inspect.Parameter]:
-        """The keywords that may be set."""
+        """Return the keywords that may be set."""
         return keywords_of(self.fn, self._called_with())
 
-    def problems(self, given: Mapping[str, Any]) -> list[str]:
-        """Problems of keywords for this piece."""
-        what = f"the {self.kind} {self.name!r}"
-        return option_problems(what, self.fn, given, skip=self._called_with(), bare=True)
+    def problems(self, keywords: Mapping[str, Any]) -> list[str]:
+        """Return the problems of keywords for this piece."""
+        title = f"the {self.kind} {self.name!r}"
+        return option_problems(title, self.fn, keywords, skip=self._called_with(), bare=True)
 
     def _called_with(self) -> list[str]:
         return list(inspect.signature(self.fn).parameters)[: len(POSITIONAL[self.kind])]
 
 
 def adopt(kind: Kind, name: str, value: Any) -> Piece:
-    """The object of a reference or entry point as a piece of this kind."""
+    """Convert the object of a reference or entry point to a piece of this kind."""
     if isinstance(value, Piece):
         if value.kind != kind:
             raise TypeError(f"{name!r} is a {value.kind}, not a {kind}.")
@@ -88,7 +88,7 @@ def adopt(kind: Kind, name: str, value: Any) -> Piece:
 
 
 def piece_of(kind: Kind, name: str, fn: Any, **declared: Any) -> Piece:
-    """A piece from a user's function, which must be callable with what its kind is called with."""
+    """Return a piece of a user's function; raise if it does not take the arguments of its kind."""
     expected = POSITIONAL[kind]
     if not callable(fn):
         raise TypeError(f"the {kind} {name!r} is {fn!r}, expected a function ({', '.join(expected)}, *, keywords).")
@@ -151,9 +151,9 @@ _BUILT_IN: dict[Kind, tuple[str, dict[str, str]]] = {
 piece_registries: dict[Kind, Registry[Piece]] = {
     kind: Registry(
         words,
-        builtins={name: f"grpo_plus.objectives.{where}" for name, where in found.items()},
+        builtins={name: f"grpo_plus.objectives.{where}" for name, where in pieces.items()},
         adopt=partial(adopt, kind),
     )
-    for kind, (words, found) in _BUILT_IN.items()
+    for kind, (words, pieces) in _BUILT_IN.items()
 }
 """One registry a kind."""

@@ -1,4 +1,4 @@
-"""Named compositions. Defaults are those of TRL, or of the paper where TRL has no such loss."""
+"""Named compositions. Defaults are those of TRL, or of the paper if TRL has no such loss."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ class Preset:
     """One row of the table of objectives.
 
     Attributes:
-        surrogate: a name, or a user's whole loss as a piece.
-        kl: None where there is no KL term, and `beta` must be 0.
-        keywords: of the surrogate, where they differ from its defaults.
-        unbiased: whether the KL estimate may be multiplied by the ratio; False where the algorithm never does.
-        why_no_kl: what to say to somebody who sets `beta` all the same.
+        surrogate: a name, or a user's full loss as a piece.
+        kl: None for no KL term, and `beta` must be 0.
+        keywords: of the surrogate, if they differ from its defaults.
+        unbiased: the ratio may multiply the KL estimate; False if the algorithm never does that.
+        why_no_kl: the reason in the error for a `beta` other than 0.
         own_kl: a user's loss that reads `beta` and the reference itself.
-        about: its docstring, in the layout that CONTRIBUTING.md shows; that of its surrogate unless given.
+        about: its docstring, in the layout of CONTRIBUTING.md; by default that of its surrogate.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Preset:
 
     @property
     def fn(self) -> object:
-        """The user's function behind it, by which a registry recognises it."""
+        """The user's function, by which a registry recognises it."""
         return self.surrogate.fn if isinstance(self.surrogate, Piece) else None
 
 
@@ -55,7 +55,7 @@ GRPO_CLIP = Preset(
     why_no_kl="it is 'grpo' without the KL term (use objective 'grpo' for one)",
     about="""GRPO without a KL term, and a config that sets `beta` is refused.
 
-    Use it when no reference policy is to hold the policy back and nobody should set one by accident.
+    Use it when training needs no reference policy and should refuse one that is set by accident.
 
     Paper: DeepSeekMath, arXiv:2402.03300, without its KL term.
 
@@ -82,7 +82,7 @@ DR_GRPO = Preset(
 
     Paper: Dr. GRPO, arXiv:2503.20783.
 
-    Degenerate case: the loss is small where `max_completion_length` is far above what is drawn.
+    Degenerate case: the loss is small if `max_completion_length` is far above the lengths of completions.
 
     Config:
         advantage: center
@@ -94,8 +94,8 @@ DAPO = Preset(
     reduce="token_mean",
     about="""DAPO's loss: the clip, and the mean over all tokens of the batch, so that every token counts alike.
 
-    Use it when completions are long and differ in length. Clip higher with ``epsilon_high``, and draw fresh prompts for
-    dead groups, for all of the paper.
+    Use it when completions are long and differ in length. For the full paper, clip higher with ``epsilon_high``, and
+    sample new prompts for dead groups.
 
     Paper: DAPO, arXiv:2503.14476.
 
@@ -116,7 +116,7 @@ GSPO = Preset(
 
     Paper: GSPO, arXiv:2507.18071.
 
-    Degenerate case: advantages per token have no meaning beside one ratio a completion, and are refused.
+    Degenerate case: advantages per token have no meaning with one ratio a completion, and are refused.
 
     Config:
         objective: {name: gspo, epsilon_low: 0.0003, epsilon_high: 0.0004}
@@ -127,7 +127,7 @@ GSPO_TOKEN = Preset(
     ratio="sequence_token",
     about="""GSPO with gradients token by token: the value of the completion's ratio, the gradient of each token's own.
 
-    Use it when GSPO's ratio is wanted and advantages differ from token to token (``process``, ``gae``).
+    Use it when advantages differ from token to token (``process``, ``gae``) and the ratio should be GSPO's.
 
     Paper: GSPO, arXiv:2507.18071, section 4.3.
 
@@ -148,7 +148,7 @@ LUSPO = Preset(
     "luspo",
     ratio="sequence",
     reduce="sequence_sum",
-    about="""LUSPO: GSPO's ratio, and the sum over a completion's tokens in the place of their mean.
+    about="""LUSPO: GSPO's ratio, and the sum over a completion's tokens instead of their mean.
 
     Use it when ``gspo`` makes completions shorter and shorter: its mean over tokens gives long ones less weight.
 
@@ -169,7 +169,7 @@ REINFORCE = Preset(
     reduce="token_mean",
     about="""REINFORCE: the advantage times the log-probability, without a ratio or a clip.
 
-    Use it when each generation batch is trained on for one step: all that a ratio corrects for is then 1.
+    Use it when each generation batch is trained on for one step: every ratio is then 1.
 
     Paper: Williams, 1992, Simple statistical gradient-following algorithms for connectionist reinforcement learning.
 
@@ -197,7 +197,7 @@ TARGET = Preset(
     ratio="none",
     reduce="token_mean",
     kl=None,
-    why_no_kl="it says where each probability should go, so a KL term has nothing to hold back",
+    why_no_kl="it sets a target for each probability, so a KL term has no use",
 )
 TPO = Preset("tpo", "tpo", ratio="none", reduce="sequence_sum")
 REAL = Preset("real", "real", ratio="none", reduce="sequence_sum")

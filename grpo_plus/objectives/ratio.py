@@ -1,6 +1,6 @@
-"""Importance ratios: how much likelier a token, or a completion, is now than when it was sampled.
+"""Importance ratios of a token or a completion: its probability now by that at sampling.
 
-Every function takes a `TokenBatch` and returns (B, T), or (B, 1) where a completion has one ratio. Ratios are
+Every function takes a `TokenBatch` and returns (B, T), or (B, 1) for one ratio a completion. Ratios are
 continued linearly above ``exp(_LARGEST)``, so that a completion far off-policy gives a huge number with a gradient
 instead of ``inf``, and then NaN.
 """
@@ -40,7 +40,7 @@ def sequence(batch: TokenBatch) -> Tensor:
     """One ratio a completion, the geometric mean of its token ratios.
 
     Use it when ratios of single tokens are noisy, as in mixtures of experts, and all tokens of a completion have one
-    advantage. It stays near 1: clip it within thousandths.
+    advantage. It stays near 1: clip it by thousandths.
 
     Paper: GSPO, arXiv:2507.18071.
 
@@ -55,11 +55,11 @@ SEQUENCE = Piece("ratio", "sequence", sequence, "s = exp(mean_t(lp_t − old_t))
 def sequence_token(batch: TokenBatch) -> Tensor:
     """The completion's ratio as the value, each token's own log-probability as the gradient: GSPO-token.
 
-    Use it when ``sequence`` is wanted and advantages differ from token to token.
+    Use it when advantages differ from token to token and the ratio should be that of ``sequence``.
 
     Paper: GSPO, arXiv:2507.18071, section 4.3.
 
-    Degenerate case: with equal advantages within a completion the gradient is that of ``sequence``.
+    Degenerate case: with equal advantages in a completion the gradient is that of ``sequence``.
     """
     own = torch.where(batch.mask, batch.logps - batch.logps.detach(), 0.0)
     return sequence(batch).detach() * torch.exp(own)
@@ -71,10 +71,10 @@ SEQUENCE_TOKEN = Piece("ratio", "sequence_token", sequence_token, "s_t = sg[s]·
 def sequence_sum(batch: TokenBatch) -> Tensor:
     """One ratio a completion, the product of its token ratios: the unnormalised importance weight.
 
-    Use it when completions are short and the weight of a whole completion has to be exact: that of a long one leaves
-    the bounds of a clip after a single step.
+    Use it when completions are short and the weight of a completion has to be exact: that of a long one exceeds the
+    bounds of a clip after a single step.
 
-    Degenerate case: it grows and shrinks exponentially with the length; above e³⁰ it goes on linearly.
+    Degenerate case: it grows and shrinks exponentially with the length; above e³⁰ it continues linearly.
     """
     return bounded_exp(batch.log_ratio.sum(-1, keepdim=True))
 

@@ -1,4 +1,4 @@
-"""Whether an objective corrects for the policy that drew its completions, found out by trying."""
+"""A test, by a trial batch, if an objective corrects for the sampling policy."""
 
 from dataclasses import replace
 
@@ -10,16 +10,16 @@ from grpo_plus.objectives.objective import Objective
 
 
 def reads_old_logps(objective: Objective) -> bool:
-    """The gradient changes with the log-probabilities that completions were drawn with.
+    """Return True if the gradient depends on the log-probabilities of the sampling policy.
 
     >>> from grpo_plus.objectives import build_objective
     >>> reads_old_logps(build_objective("grpo", beta=0.0)), reads_old_logps(build_objective("reinforce", beta=0.0))
     (True, False)
 
-    A function of a user's that cannot be tried is taken to read them: what is wrong with it is said elsewhere.
+    True for a user's function that raises on the trial batch: another check reports its error.
     """
     if objective.pulls_groups:
-        return True  # made where the pulls are made, which this batch would have to hold
+        return True  # the pulls, which this batch lacks, depend on them
     logps = torch.tensor([[-1.0, -0.5], [-0.7, -2.0]])
     sign = torch.tensor([[1.0], [-1.0]])
     batch = TokenBatch(
@@ -39,7 +39,7 @@ def reads_old_logps(objective: Objective) -> bool:
         return not torch.equal(
             _gradient(objective, batch), _gradient(objective, replace(batch, old_logps=logps - 0.05))
         )
-    except Exception:  # noqa: BLE001 - whatever a user's function raises
+    except Exception:  # noqa: BLE001 - a user's function may raise anything
         return True
 
 

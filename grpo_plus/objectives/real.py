@@ -2,20 +2,20 @@
 
 The logit of a completion is s_i, the mean over its tokens of log π/π_old. Right ones are to have a high one, wrong ones
 a low one, each against an anchor at 0: L = log(1 + Σ_right e^(−s_i/τ)) + log(1 + Σ_wrong e^(s_i/τ)). The weight of a
-completion is bounded by 1/τ, grows where it is still on the wrong side, and fades on the right one.
+completion is bounded by 1/τ, grows on the wrong side of the anchor, and fades on the right one.
 
 Use it when rewards are right or wrong and the size of an advantage should not matter: the pull on a completion is
-bounded, whatever its group.
+bounded in any group.
 
 Paper: REAL, arXiv:2602.05630; checked against its authors' description and formula.
 
 Deviation: labels are the signs of the advantages here, since only those
-reach an objective: in a group with contrast they are the paper's for rewards of 0 and 1, whatever the estimator. An
+reach an objective: in a group with contrast they are the paper's for rewards of 0 and 1, with any estimator. An
 advantage of 0 is no label, so that a group of all right completions, whose advantages are 0, is not pushed down. With
 ``advantage: raw`` and ``at_zero: wrong`` the labels are those of the rewards, in groups without contrast too; a
 completion without any reward then counts as wrong.
 
-Assumes that rewards are right or wrong. How much better one completion is than another plays no part.
+Assumes that rewards are right or wrong. Differences in reward beyond that have no effect.
 
 Degenerate case: on the first update of a generation batch all s_i are 0, and each of n right ones weighs 1/(τ(1 + n)).
 """
@@ -37,9 +37,9 @@ AtZero = Literal["none", "wrong"]
 
 def real(
     batch: TokenBatch,
-    ratio: Tensor,  # noqa: ARG001 - every surrogate is called alike
+    ratio: Tensor,  # noqa: ARG001 - the signature of every surrogate
     *,
-    tau: MoreThan0 = 0.5,  # noqa: ARG001 - read where the pulls are made, from all completions of a group
+    tau: MoreThan0 = 0.5,  # noqa: ARG001 - read by `real_pulls`
     at_zero: AtZero = "none",  # noqa: ARG001 - same
 ) -> Terms:
     """−log(1 + Σ_right e^(−s_i/τ)) − log(1 + Σ_wrong e^(s_i/τ)) of the group.
@@ -47,14 +47,14 @@ def real(
     Args:
         batch: the tokens.
         ratio: not read.
-        tau: temperature: smaller pulls harder on what is on the wrong side.
-        at_zero: what an advantage of 0 means: ``none``, no label, or ``wrong``.
+        tau: temperature: smaller pulls harder on completions on the wrong side.
+        at_zero: the label of an advantage of 0: ``none``, no label, or ``wrong``.
     """
     return pulled(batch, "real")
 
 
 def real_pulls(scores: GroupScores, *, tau: float = 0.5, at_zero: AtZero = "none") -> Pulls:
-    """∓σ/τ for a completion's share σ of the sum under its logarithm, spread over its tokens."""
+    """Return ∓σ/τ for a completion's share σ of the sum under its logarithm, spread over its tokens."""
     lengths_N = scores.lengths.clamp(min=1)
     logits_N = (scores.logps - scores.old_logps) / lengths_N
     right_N = scores.present & (scores.advantages > 0)

@@ -19,7 +19,7 @@ from grpo_verifiers.options import Range
 def sequence_mean(values: Tensor, batch: TokenBatch) -> Tensor:
     """Mean over completions of the mean over tokens.
 
-    Use it when every completion should count alike, whatever its length: a token of a long one counts less.
+    Use it when every completion should count alike at any length: a token of a long one counts less.
 
     Paper: DeepSeekMath (GRPO), arXiv:2402.03300.
 
@@ -54,12 +54,12 @@ def constant(values: Tensor, batch: TokenBatch, *, length: Annotated[int, Range(
 
     Paper: Dr. GRPO, arXiv:2503.20783.
 
-    Degenerate case: a ``length`` far above what is drawn makes the update small; raise the learning rate with it.
+    Degenerate case: a ``length`` far above the completions' makes the update small; raise the learning rate with it.
 
     Args:
         values: of every token.
         batch: with the counts.
-        length: the constant; `max_completion_length` unless set.
+        length: the constant; by default `max_completion_length`.
     """
     length = batch.max_completion_length if length is None else length
     if length is None:
@@ -89,11 +89,11 @@ SEQUENCE_SUM = Piece("reduce", "sequence_sum", sequence_sum, "mean over completi
 
 
 def prompt_mean(values: Tensor, batch: TokenBatch) -> Tensor:
-    """Mean over prompts of the mean over the tokens of the prompt's completions, on whichever rank they are.
+    """Mean over prompts of the mean over the tokens of the prompt's completions, across ranks.
 
-    Use it when every prompt should count alike, however long its completions are, and tokens alike within a prompt.
+    Use it when every prompt should count alike at any length of its completions, and the tokens of a prompt alike.
 
-    Degenerate case: a prompt that was drawn twice in a batch counts twice.
+    Degenerate case: a prompt that is twice in a batch counts twice.
     """
     if batch.prompt_tokens is None or batch.counts.prompts is None:
         raise ValueError(
@@ -107,16 +107,16 @@ PROMPT_MEAN = Piece("reduce", "prompt_mean", prompt_mean, "mean over prompts of 
 
 
 def masked(values: Tensor, mask: Tensor) -> Tensor:
-    """(B, T) values with exact zeros outside the mask; one-column values are given to every token."""
+    """(B, T) values with exact zeros outside the mask; one-column values are repeated for every token."""
     return torch.where(mask, values, 0.0)
 
 
 def over_tokens(rest: Tensor, actual_C: Tensor, guessed_C: Tensor, keep: float) -> tuple[Tensor, Tensor, Tensor]:
-    """A divisor, and factors of shares that make Σ factor·share·x / divisor expect Σ x / tokens, over all coins.
+    """Return a divisor and factors of shares such that Σ factor·share·x / divisor expects Σ x / tokens, over all coins.
 
     1/tokens is ∫ exp(−s·tokens) ds, where exp(−s·actual) is unbiased as (1/keep)·exp(−s·actual) + (1 − 1/keep)·
-    exp(−s·guessed) for a group that continues, and as exp(−s·guessed) for one that stops; guesses look at the first
-    completions alone. By Gauss-Laguerre quadrature.
+    exp(−s·guessed) for a group that continues, and as exp(−s·guessed) for one that stops; guesses use the first
+    completions only. By Gauss-Laguerre quadrature.
 
     Args:
         rest: tokens of the groups without a coin, and the guesses of those that stopped.

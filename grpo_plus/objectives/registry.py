@@ -1,4 +1,4 @@
-"""The registry of objectives: presets, functions of users, and what a name or function stands for."""
+"""The registry of objectives: presets and functions of users."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
@@ -24,7 +24,7 @@ objectives: Registry[Preset] = Registry(
     group="grpo_plus.objectives",
     adopt=_adopt,
 )
-"""Every objective there is, by name."""
+"""All objectives, by name."""
 
 
 def register_objective(
@@ -50,28 +50,28 @@ def register_objective(
       loss = reduce(L), reduce = Σ_t / tokens
     >>> objectives.unregister("doc_plain")
 
-    A whole objective is called as ``fn(batch, *, keywords)`` with a `TokenBatch` and returns the loss of every token,
+    A full objective is called as ``fn(batch, *, keywords)`` with a `TokenBatch` and returns the loss of every token,
     (B, T), to be minimised; or a pair of that and a mapping of metric names to tensors of the same shape. A ratio is
-    called as ``fn(batch)``, a surrogate as ``fn(batch, ratio)`` (what it returns is maximised), a KL estimator as
+    called as ``fn(batch)``, a surrogate as ``fn(batch, ratio)`` (to be maximised), a KL estimator as
     ``fn(logps, ref_logps)``, a reduction as ``fn(values, batch)``; all may have keywords. Off-policy masks, top-entropy
-    masks and the importance weights of another sampler are applied to whatever it returns.
+    masks and the importance weights of another sampler are applied to its output.
 
     Args:
-        name: what configs call it.
-        kind: ``loss`` for a whole objective, or ``ratio``, ``surrogate``, ``kl``, ``reduce`` for a piece.
-        reduce: the reduction of a whole objective; configs may choose another.
-        kl: ``added``: the KL term of `beta` is added to what a whole objective returns; ``own``: the function reads
+        name: its name in configs.
+        kind: ``loss`` for a full objective, or ``ratio``, ``surrogate``, ``kl``, ``reduce`` for a piece.
+        reduce: the reduction of a full objective; configs may choose another.
+        kl: ``added``: the KL term of `beta` is added to the output of a full objective; ``own``: the function reads
             ``batch.ref_logps`` and ``batch.beta`` itself; ``none``: there is no KL term, and `beta` must be 0.
-        zero_advantage_means_zero_gradient: what a loss or surrogate promises about completions with zero advantages:
-            they may then be left out of the update.
-        per_completion: for ratios and surrogates, that there is one number a completion, so that advantages per token
+        zero_advantage_means_zero_gradient: a promise of a loss or surrogate about completions with zero advantages:
+            the update may then skip them.
+        per_completion: for ratios and surrogates, there is one number a completion, so that advantages per token
             have no meaning.
         formula: for `explain`.
-        rules: what it needs and excludes, such as ``[excludes("fp16", "why")]`` (`grpo_verifiers.rules`).
+        rules: its requirements and exclusions, such as ``[excludes("fp16", "why")]`` (`grpo_verifiers.rules`).
 
-    A KL estimator of one's own in the loss is multiplied by the ratio unless ``unbiased`` is false: the gradient is
-    then that of what it estimates, E_π[estimate]. One whose expected update does not approach the reference, where it
-    is used and as it is used, is refused (`grpo_plus.objectives.kl.pull`), so it must work on any log-probabilities.
+    A custom KL estimator in the loss is multiplied by the ratio unless ``unbiased`` is false: the gradient is then that
+    of E_π[estimate]. An estimator whose expected update, in its placement, does not approach the reference is refused
+    (`grpo_plus.objectives.kl.pull`), so it must work on any log-probabilities.
     """
     if not isinstance(name, str):
         raise TypeError(

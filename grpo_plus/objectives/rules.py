@@ -1,4 +1,4 @@
-"""Rules of composition: what the pieces of an objective need and exclude."""
+"""Rules of composition: requirements and exclusions of the pieces of an objective."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from grpo_verifiers.rules import ConfigPart, excludes, needs
 
 @dataclass(frozen=True)
 class Draft:
-    """The choices of a config before they are an objective; the rules judge it.
+    """The choices of a config before they are an objective, as input of the rules.
 
     Attributes:
-        what: the objective in messages.
-        preset: the row of the table of objectives it starts from.
+        title: the objective in messages.
+        preset: the row of the table of objectives.
         corrected: TRL's `use_bias_correction_kl`.
-        per: what the advantage estimator gives one number for: completion, step or token.
-        pieces: those that exist; a rule about another one is not read.
+        per: the unit of the advantage estimator's values: completion, step or token.
+        pieces: the existing pieces; a rule about a missing one does not apply.
     """
 
-    what: str
+    title: str
     preset: Preset
     keywords: Mapping[str, Any]
     beta: Any
@@ -37,53 +37,53 @@ class Draft:
 
     @property
     def units(self) -> str:
-        """What a surrogate with one reduction is a mean over."""
+        """The unit of a mean, for a surrogate with one reduction."""
         return "nodes" if self.pieces["surrogate"].pulls is None else "groups"
 
     @property
     def why_no_kl(self) -> str:
-        """The reason against any KL term; empty where there may be one."""
+        """The reason against any KL term; empty if one is allowed."""
         return self.preset.why_no_kl or getattr(self.pieces.get("surrogate"), "why_no_kl", "")
 
     @property
     def kl(self) -> Any:
-        """The KL term as it is written, or the preset's."""
+        """The KL term of the config, or the preset's."""
         return self.keywords.get("kl", None if self.why_no_kl else self.preset.kl)
 
     @property
     def no_kl(self) -> bool:
-        """No KL term is chosen."""
+        """True if no KL term is chosen."""
         return self.kl is None or (isinstance(self.kl, str) and self.kl.lower() == "none")
 
     @property
     def own_kl(self) -> bool:
-        """The user's loss reads `beta` and the reference itself."""
+        """True if the user's loss reads `beta` and the reference itself."""
         return self.preset.own_kl and "kl" not in self.keywords
 
     @property
     def has_kl(self) -> bool:
-        """There is a KL term that acts."""
+        """True if there is a KL term with an effect."""
         return bool(self.beta) and not self.why_no_kl and not self.no_kl
 
     @property
     def term(self) -> Mapping[str, Any]:
-        """The options of the KL term; empty where there is none."""
+        """The options of the KL term; empty without one."""
         term = self.kl if isinstance(self.kl, Mapping) else {"estimator": self.kl}
         return term if self.has_kl else {}
 
     @property
     def in_reward(self) -> bool:
-        """The KL term is taken from the reward."""
+        """True if the KL term is taken from the reward."""
         return bool(self.term.get("placement") == "reward")
 
     @property
     def unbiased(self) -> bool:
-        """The config wants the ratio to multiply the KL estimate."""
+        """True if the config sets ``unbiased``."""
         return self.term.get("unbiased") is True
 
     @property
     def multiplies(self) -> bool:
-        """The algorithm lets the ratio multiply a KL estimate."""
+        """True if the algorithm allows the ratio to multiply a KL estimate."""
         return self.preset.unbiased and self.term.get("placement", "loss") == "loss"
 
     @property
@@ -94,29 +94,29 @@ class Draft:
 
     @property
     def estimators(self) -> str:
-        """The KL estimators there are."""
+        """The names of all KL estimators."""
         return ", ".join(piece_registries["kl"])
 
     def get(self, name: str) -> Any:
-        """A keyword; None where it is not given."""
+        """Return a keyword, or None if it is not set."""
         return self.keywords.get(name)
 
     def of(self, trait: str, kind: str = "surrogate") -> Any:
-        """A trait of a piece; None without the piece."""
+        """Return a trait of a piece, or None without the piece."""
         return getattr(self.pieces.get(kind), trait, None)
 
     def name(self, kind: str) -> str:
-        """The name of a piece."""
+        """Return the name of a piece."""
         return str(self.of("name", kind))
 
 
 # fmt: off
 _PARTS = "Take ratio token or sequence_token (objective 'gspo_token'), or an advantage estimator per completion"
-RULES = ConfigPart("{c.what}", bool, (
-    # Pieces beside each other.
-    excludes("surrogate", "it is one whole function", way="Remove it",
+RULES = ConfigPart("{c.title}", bool, (
+    # Combinations of pieces.
+    excludes("surrogate", "it is one full function", way="Remove it",
              when=lambda c: c.of("kind") == "loss" and "surrogate" in c.keywords),
-    excludes("ratio", "it is one whole function", way="Remove it",
+    excludes("ratio", "it is one full function", way="Remove it",
              when=lambda c: c.of("kind") == "loss" and "ratio" in c.keywords),
     excludes("ratio", "{c.pieces[surrogate].name!r} reads {c.reads}", way="Remove ratio",
              when=lambda c: "ratio" in c.keywords and "ratio" in c.pieces and bool(c.of("ratios"))
@@ -127,7 +127,7 @@ RULES = ConfigPart("{c.what}", bool, (
     excludes("reduce", "{c.pieces[surrogate].name!r} is a mean over {c.units}, so its reduction "
              "is {c.pieces[surrogate].reduce}", way="Remove reduce",
              when=lambda c: "reduce" in c.pieces and c.of("reduce") not in (None, "", c.name("reduce"))),
-    # The KL term: whether there is one.
+    # The KL term: its presence.
     excludes("beta {c.beta!r}", "it would reward divergence", way="Set it to 0 or more",
              when=lambda c: isinstance(c.beta, int | float) and c.beta < 0),
     excludes("beta {c.beta!r}", "{c.why_no_kl}", way="Set it to 0", when=lambda c: bool(c.why_no_kl and c.beta)),
@@ -142,12 +142,12 @@ RULES = ConfigPart("{c.what}", bool, (
              when=lambda c: c.unbiased and c.corrected and c.in_reward),
     excludes("kl.unbiased", "it never multiplies its KL estimate by the ratio", way="Remove it",
              when=lambda c: c.unbiased and c.corrected and not c.in_reward and not c.preset.unbiased),
-    excludes("kl.unbiased", "the gradient of {c.pieces[kl].name!r} is that of the reverse KL as it is, and times the "
-             "ratio it is not", way="Remove it",
+    excludes("kl.unbiased", "the gradient of {c.pieces[kl].name!r} is that of the reverse KL without the ratio, and "
+             "with it is not", way="Remove it",
              when=lambda c: c.unbiased and c.multiplies and c.of("takes_ratio", "kl") is False),
     # The end of the inner iterations.
-    excludes("stop_fraction", "it counts tokens that feel no pull any more, and {c.pieces[surrogate].name!r} pulls all "
-             "for ever", way="Remove it, or use one of {c.settling}",
+    excludes("stop_fraction", "it counts tokens without a further pull, and {c.pieces[surrogate].name!r} always pulls "
+             "all", way="Remove it, or use one of {c.settling}",
              when=lambda c: c.of("settles") is False and type(c.get("stop_fraction")) in (int, float)
              and 0 < c.get("stop_fraction") <= 1),
     # Advantages of parts of a completion.

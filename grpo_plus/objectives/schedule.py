@@ -20,17 +20,17 @@ _RATE = Range(
 
 @dataclass(frozen=True)
 class Constant:
-    """β stays what it is.
+    """β is constant.
 
-    Use it when the reference should hold the policy alike at all times: it is the rule.
+    Use it when the reference should have the same weight at all times: it is the default.
     """
 
-    def at(self, beta: float, step: int) -> float:  # noqa: ARG002 - every schedule is asked alike
-        """The coefficient after ``step`` optimizer steps that were not skipped."""
+    def at(self, beta: float, step: int) -> float:  # noqa: ARG002 - the signature of every schedule
+        """Return the coefficient after ``step`` optimizer steps that were not skipped."""
         return beta
 
     def formula(self) -> str:
-        """For `explain`."""
+        """Return the formula, for `explain`."""
         return "β"
 
 
@@ -38,10 +38,10 @@ class Constant:
 class Warmup:
     """β rises linearly from 0 over the first ``steps`` optimizer steps; skipped ones (`stop_fraction`) do not count.
 
-    Use it when the policy should first learn the format freely, and be held later.
+    Use it when the policy should first learn the format without a limit on the divergence.
 
     Attributes:
-        steps: optimizer steps until β is whole.
+        steps: optimizer steps to the full β.
 
     Config:
         objective: {name: grpo, kl: {schedule: {name: warmup, steps: 100}}}
@@ -51,11 +51,11 @@ class Warmup:
     steps: Annotated[int, Range(1)]
 
     def at(self, beta: float, step: int) -> float:
-        """The coefficient after ``step`` optimizer steps that were not skipped."""
+        """Return the coefficient after ``step`` optimizer steps that were not skipped."""
         return beta * min(1.0, step / self.steps)
 
     def formula(self) -> str:
-        """For `explain`."""
+        """Return the formula, for `explain`."""
         return f"β·min(1, step/{self.steps})"
 
 
@@ -63,15 +63,15 @@ class Warmup:
 class Adaptive:
     """β follows the measured KL: β ← β·(1 + rate·clip(KL/target − 1, −0.2, 0.2)).
 
-    Use it when the divergence from the reference should be held at a value, rather than its coefficient.
+    Use it when the divergence from the reference should be constant, rather than its coefficient.
 
     Paper: Ziegler et al., arXiv:1909.08593, section 2.2.
 
     Degenerate case: a β of 0 stays 0.
 
     Attributes:
-        target: the KL per token to hold, in nats.
-        rate: how fast β follows.
+        target: the target of the KL per token, in nats.
+        rate: speed of the changes of β.
 
     Config:
         objective: {name: grpo, kl: {schedule: {name: adaptive, target: 0.01}}}
@@ -81,17 +81,17 @@ class Adaptive:
     target: Annotated[float, Range(0, open_low=True, finite=True)]
     rate: Annotated[float, _RATE] = 0.1
 
-    def at(self, beta: float, step: int) -> float:  # noqa: ARG002 - every schedule is asked alike
-        """The coefficient after ``step`` optimizer steps, of which the measured KL is the only thing that counts."""
+    def at(self, beta: float, step: int) -> float:  # noqa: ARG002 - the signature of every schedule
+        """Return ``beta``: only the measured KL changes it."""
         return beta
 
     def after(self, beta: float, measured: float) -> float:
-        """The next coefficient."""
+        """Return the next coefficient."""
         error = min(0.2, max(-0.2, measured / self.target - 1))
         return beta * (1 + self.rate * error)
 
     def formula(self) -> str:
-        """For `explain`."""
+        """Return the formula, for `explain`."""
         return f"β ← β·(1 + {self.rate:g}·clip(KL/{self.target:g} − 1, ±0.2)) after every step"
 
 
@@ -104,11 +104,11 @@ SCHEDULES: Mapping[str, type[Constant] | type[Warmup] | type[Adaptive]] = {
 
 
 def parse_schedule(spec: Any) -> tuple[Schedule, list[str]]:
-    """A schedule from its name or from a mapping with its name and keywords, and what is wrong with it."""
+    """Return the schedule of a name, or of a mapping with its name and keywords, and its problems."""
     keywords = dict(spec) if isinstance(spec, Mapping) else {"name": spec}
     name = keywords.pop("name", None)
     if not isinstance(name, str) or name not in SCHEDULES:
         return Constant(), [f"kl: {unknown('schedule', name, SCHEDULES)}"]
-    made = SCHEDULES[name]
-    problems = option_problems(f"the KL schedule {name!r}", made, keywords, bare=True)
-    return (Constant() if problems else made(**keywords)), problems
+    kind = SCHEDULES[name]
+    problems = option_problems(f"the KL schedule {name!r}", kind, keywords, bare=True)
+    return (Constant() if problems else kind(**keywords)), problems

@@ -1,4 +1,4 @@
-"""Surrogates that look at the ratios of a whole completion at once."""
+"""Surrogates of all token ratios of a completion at once."""
 
 # ruff: noqa: RUF001 - formulas
 
@@ -17,25 +17,25 @@ _LOWEST, _HIGHEST = math.log(1e-8), 20.0
 
 def gmpo(
     batch: TokenBatch,
-    ratio: Tensor,  # noqa: ARG001 - every surrogate is called alike
+    ratio: Tensor,  # noqa: ARG001 - the signature of every surrogate
     *,
     epsilon_low: AtLeast0 = 0.4,
     epsilon_high: AtLeast0 | None = None,
 ) -> Terms:
     """The geometric mean of the clipped token ratios, times A: GMPO.
 
-    The bounds are in log space: ratios are clipped to (exp(−ε_low), exp(ε_high)), on the side that the advantage
-    pushes towards. A token outside the focus is left out of the mean.
+    The bounds are in log space: ratios are clipped to (exp(−ε_low), exp(ε_high)), on the side of the
+    advantage. A token outside the focus is not in the mean.
 
-    Use it when single tokens with extreme ratios upset training, and a wider clip is wanted than GRPO bears.
+    Use it when single tokens with extreme ratios disturb training, and for a wider clip than GRPO allows.
 
     Paper: GMPO, arXiv:2507.20673.
 
-    Degenerate case: a completion of one token is clipped as by ``clip``, within exp(±ε).
+    Degenerate case: a completion of one token is clipped as by ``clip``, with bounds exp(±ε).
 
     Args:
         batch: the tokens.
-        ratio: not read: it makes its own of the token ratios.
+        ratio: not read: it is computed from the token ratios.
         epsilon_low: the lower bound of a token's log-ratio is −``epsilon_low``.
         epsilon_high: the upper bound; as ``epsilon_low`` if unset.
     """
@@ -66,20 +66,20 @@ GMPO = Piece(
 
 def vespo(
     batch: TokenBatch,
-    ratio: Tensor,  # noqa: ARG001 - every surrogate is called alike
+    ratio: Tensor,  # noqa: ARG001 - the signature of every surrogate
     *,
     k_pos: AtLeast0 = 2.0,
     lambda_pos: AtLeast0 = 3.0,
     k_neg: AtLeast0 = 3.0,
     lambda_neg: AtLeast0 = 2.0,
 ) -> Terms:
-    """A smooth weight of the whole completion's ratio S, φ(S) = exp(λ)·S^k·exp(−λS), without a gradient: VESPO.
+    """A smooth weight of the completion's ratio S, φ(S) = exp(λ)·S^k·exp(−λS), without a gradient: VESPO.
 
-    S is the unnormalised ratio of the completion, k and λ go by the sign of A, and φ(1) = 1. Importance weights of
+    S is the unnormalised ratio of the completion, k and λ depend on the sign of A, and φ(1) = 1. Importance weights of
     another sampler belong inside S. Everything is bounded in log space: tokens to ±20, S from below to 1e-8.
 
-    Use it when completions come from a stale policy (asynchronous drawing, many steps on a batch), where ratios of
-    whole completions vary by orders of magnitude.
+    Use it when completions come from a stale policy (asynchronous sampling, many steps on a batch), where ratios of
+    completions vary by orders of magnitude.
 
     Paper: VESPO, arXiv:2602.10693.
 
@@ -87,7 +87,7 @@ def vespo(
 
     Args:
         batch: the tokens.
-        ratio: not read: it makes its own of the token ratios.
+        ratio: not read: it is computed from the token ratios.
         k_pos: exponent of S where A ≥ 0: how fast the weight falls below 1.
         lambda_pos: rate where A ≥ 0: how fast the weight falls above 1.
         k_neg: exponent where A < 0.

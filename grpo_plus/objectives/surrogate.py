@@ -28,10 +28,10 @@ def clip(
     delta: MoreThan0 | None = None,
     dual: Annotated[float, Range(1, open_low=True)] | None = None,
 ) -> Terms:
-    """The smaller of ρA and ρA with ρ kept within 1 − ε_low and 1 + ε_high: the clip of PPO.
+    """The smaller of ρA and ρA with ρ clipped to [1 − ε_low, 1 + ε_high]: the clip of PPO.
 
-    Use it when each generation batch is trained on for several steps: a token whose ratio has moved far enough is left
-    alone. A higher ``epsilon_high`` (0.28 in DAPO) lets rare tokens rise.
+    Use it when each generation batch is trained on for several steps: a token whose ratio has moved far enough has no
+    further pull. A higher ``epsilon_high`` (0.28 in DAPO) lets rare tokens rise.
 
     Paper: PPO, arXiv:1707.06347; ``epsilon_high``: DAPO, arXiv:2503.14476; ``delta``: INTELLECT-2, arXiv:2505.07291;
     ``dual``: dual-clip PPO, arXiv:1912.09729.
@@ -73,7 +73,7 @@ CLIP = Piece(
 
 
 def clip_metrics(past_low: Tensor, past_high: Tensor) -> dict[str, Metric]:
-    """The shares of tokens past their clip, under TRL's names."""
+    """Return the shares of tokens past their clip, under TRL's names."""
     low, high, both = past_low.float(), past_high.float(), (past_low | past_high).float()
     return {
         "clip_ratio/low_mean": Metric(low),
@@ -98,7 +98,7 @@ def importance(batch: TokenBatch, ratio: Tensor) -> Terms:
 IS = Piece("surrogate", "is", importance, "r·A", zero_advantage_means_zero_gradient=True)
 
 
-def logp(batch: TokenBatch, ratio: Tensor) -> Terms:  # noqa: ARG001 - every surrogate is called alike
+def logp(batch: TokenBatch, ratio: Tensor) -> Terms:  # noqa: ARG001 - the signature of every surrogate
     """A·log π: REINFORCE.
 
     Use it when each generation batch is trained on for one step, where no ratio is needed.
@@ -151,31 +151,31 @@ CISPO = Piece(
 def dis(batch: TokenBatch, ratio: Tensor, *, epsilon_low: AtLeast0 = 0.8, epsilon_high: AtLeast0 = 3.0) -> Terms:
     """The ratio as a weight without a gradient, and 0 outside of a trust region: direct double-sided sampling of SAO.
 
-    A token outside is left out on both sides, whatever the sign of its advantage: a clip would only stop one of them.
-    ρ is against the policy that drew: importance weights per token of another sampler belong inside it. Those per
-    completion multiply what is left.
+    A token outside is dropped on both sides, for either sign of its advantage: a clip would only stop one of them.
+    ρ is against the sampling policy: importance weights per token of another sampler belong inside it. Those per
+    completion multiply the result.
 
-    Use it when completions were drawn by an older policy or another engine (vLLM with token-level importance weights),
-    and tokens far off should teach nothing at all.
+    Use it when completions come from an older policy or another engine (vLLM with token-level importance weights),
+    and tokens far off should have no gradient at all.
 
     Paper: SAO, arXiv:2607.07508, section 3.1: the defaults are those for agents that write code; mathematics with
     tools has 0.3 and 5.0.
 
-    Degenerate case: while every ratio is 1, which is so before the first update on a batch, it is REINFORCE.
+    Degenerate case: while every ratio is 1, as before the first update on a batch, it is REINFORCE.
 
     Args:
         batch: the tokens.
         ratio: of each token or completion.
-        epsilon_low: tokens with a ratio below 1 − ``epsilon_low`` are left out.
-        epsilon_high: tokens with a ratio above 1 + ``epsilon_high`` are left out.
+        epsilon_low: tokens with a ratio below 1 − ``epsilon_low`` are dropped.
+        epsilon_high: tokens with a ratio above 1 + ``epsilon_high`` are dropped.
     """
-    drawn, factor = ratio.detach(), ratio.new_ones(())
+    weight, factor = ratio.detach(), ratio.new_ones(())
     if batch.weights is not None and batch.weights.shape == batch.mask.shape:
-        drawn = drawn * batch.weights
+        weight = weight * batch.weights
     elif batch.weights is not None:
         factor = batch.weights
-    past_low, past_high = drawn < 1 - epsilon_low, drawn > 1 + epsilon_high
-    weight = torch.where(past_low | past_high, 0.0, drawn) * factor
+    past_low, past_high = weight < 1 - epsilon_low, weight > 1 + epsilon_high
+    weight = torch.where(past_low | past_high, 0.0, weight) * factor
     values = weight * batch.advantages * torch.where(batch.mask, batch.logps, 0.0)
     return Terms(values, clip_metrics(past_low, past_high))
 
@@ -200,7 +200,7 @@ def sapo(
 
     Paper: SAPO, arXiv:2511.20347.
 
-    Degenerate case: on-policy the gradient is that of ``is``, whatever the temperatures.
+    Degenerate case: on-policy the gradient is that of ``is``, at any temperature.
 
     Args:
         batch: the tokens.

@@ -1,18 +1,18 @@
-"""`target`: say how far each probability should go, and stop there.
+"""`target`: a target for each probability; there is no pull beyond it.
 
-A node is one token after one completion prefix of one prompt. The completions that pass through it decide together
-whether it is good or bad: by the sign of the sum of their advantages. A good node's probability is to become
-p_old^a (a < 1, up), a bad one's p_old^b (b > 1, down); the loss is the distance that is left, in log space, and zero
-beyond. There is no ratio to clip, no KL term, and no weight of group size or length.
+A node is one token after one completion prefix of one prompt. The sign of the sum of the advantages of all completions
+through it makes it good or bad. The target of a good node's probability is p_old^a (a < 1, up), that of a bad one
+p_old^b (b > 1, down); the loss is the remaining distance, in log space, and zero beyond. There is no ratio to clip, no
+KL term, and no weight of group size or length.
 
-Use it when each generation batch is trained on for several steps and how far a probability moves should be said
-outright, rather than follow from a learning rate and a clip.
+Use it when each generation batch is trained on for several steps and the change of a probability should be explicit,
+rather than follow from a learning rate and a clip.
 
 Assumes several optimizer steps on each generation batch. The gradient of the first one is the sign of the target
 alone, so with a single step the exponents would change nothing; a training config with one is refused.
 
 Degenerate case: advantages that cancel, or that are all zero, leave a node without a target. Targets of one context
-that sum to more than 1 are made to fit (`fit_to_one`).
+that sum to more than 1 are scaled down (`fit_to_one`).
 
 Config:
     objective: {name: target, good_exponent: 0.5, bad_exponent: 2.0}
@@ -32,7 +32,7 @@ from grpo_plus.objectives.pieces import Piece
 from grpo_verifiers.options import Range
 
 TOLERANCE = 0.01
-"""A token this close to its target, in nats, has arrived."""
+"""A token this close to its target, in nats, counts as settled."""
 
 _CANCELS = 1e-5
 
@@ -42,7 +42,7 @@ class Targets:
     """The targets of every token of N completions.
 
     Attributes:
-        logps: (N, T) log of the target probability; the old one where there is no target.
+        logps: (N, T) log of the target probability; the old one without a target.
         sign: (N, T) 1 good, -1 bad, 0 without a target.
         weights: (N, T) one over the occurrences of the token's node; 0 without a target.
     """
@@ -54,9 +54,9 @@ class Targets:
 
 def target(
     batch: TokenBatch,
-    ratio: Tensor,  # noqa: ARG001 - every surrogate is called alike
+    ratio: Tensor,  # noqa: ARG001 - the signature of every surrogate
     *,
-    good_exponent: Annotated[float, Range(0, 1)] = 0.5,  # noqa: ARG001 - read where the targets are made, once per generation batch
+    good_exponent: Annotated[float, Range(0, 1)] = 0.5,  # noqa: ARG001 - read by `make_targets`
     bad_exponent: Annotated[float, Range(1)] = 2.0,  # noqa: ARG001 - same
 ) -> Terms:
     """The distance to the target of each probability, one-sided: nothing pulls beyond it.
@@ -64,13 +64,13 @@ def target(
     Args:
         batch: the tokens, with their targets.
         ratio: not read.
-        good_exponent: the target of a good token is p_old to this power: 1 leaves it, 0 asks for certainty.
+        good_exponent: the target of a good token is p_old to this power: 1 leaves it, 0 means certainty.
         bad_exponent: the target of a bad token is p_old to this power: 1 leaves it.
     """
     if batch.target_logps is None or batch.target_sign is None or batch.target_weights is None:
         raise ValueError(
-            "the surrogate 'target' needs target_logps, target_sign and target_weights, which this batch lacks: they "
-            "are made once per generation batch by the trainer that computes the loss."
+            "the surrogate 'target' needs target_logps, target_sign and target_weights, which this batch lacks: the "
+            "trainer that computes the loss computes them once per generation batch."
         )
     pulled = batch.mask & (batch.target_sign != 0)
     left = torch.where(pulled, batch.target_sign * (batch.target_logps - batch.logps), 0.0)
@@ -90,7 +90,7 @@ TARGET = Piece(
     "−max(0, ±(log p* − lp_t)), p* = p_old^{good_exponent} (good) or p_old^{bad_exponent} (bad), fitted to sum ≤ 1",
     ratios=("none",),
     reduce="token_mean",
-    why_no_kl="the surrogate 'target' says how far each probability should go",
+    why_no_kl="the surrogate 'target' sets a target for each probability",
     settles=True,
 )
 
@@ -106,9 +106,9 @@ def make_targets(
     good_exponent: Annotated[float, Range(0, 1)] = 0.5,
     bad_exponent: Annotated[float, Range(1)] = 2.0,
 ) -> Targets:
-    """Targets of all completions of a generation batch, which must be together: a node may span ranks.
+    """Return targets of all completions of a generation batch, of all ranks: a node may span ranks.
 
-    ``prompts_N`` are integers, equal where the prompts are. ``present_NT`` is False for padding; tokens that are not
+    ``prompts_N`` are integers, equal for equal prompts. ``present_NT`` is False for padding; tokens that are not
     trained are only part of prefixes. Log-probabilities are from before the update. Advantages may be (N, 1), one a
     completion. The exponents are a and b of this module's docstring.
     """
@@ -127,8 +127,8 @@ def make_targets(
     old = total(old_M) / occurrences  # occurrences differ by rounding only
     context = torch.zeros(count, dtype=torch.long, device=old.device)
     context[nodes_M] = contexts_M
-    wanted = torch.where(sign > 0, good_exponent * old, torch.where(sign < 0, bad_exponent * old, old))
-    wanted = fit_to_one(wanted, old, sign, context)
+    goal = torch.where(sign > 0, good_exponent * old, torch.where(sign < 0, bad_exponent * old, old))
+    goal = fit_to_one(goal, old, sign, context)
 
     def spread(per_node: Tensor, elsewhere: Tensor) -> Tensor:
         spread_NT = elsewhere.clone()
@@ -137,13 +137,13 @@ def make_targets(
 
     nothing = torch.zeros_like(old_logps_NT)
     weights = torch.where(sign != 0, 1 / occurrences, 0.0)
-    return Targets(spread(wanted, old_logps_NT), spread(sign, nothing), spread(weights, nothing))
+    return Targets(spread(goal, old_logps_NT), spread(sign, nothing), spread(weights, nothing))
 
 
 def _walk(prompts_N: Tensor, tokens_NT: Tensor, trained_NT: Tensor) -> tuple[Tensor, Tensor]:
-    """Node and context numbers of the trained tokens, in the order in which a mask picks them.
+    """Node and context numbers of the trained tokens, in the order of a mask.
 
-    All completions are walked at once, a position at a time: two share a context as long as they shared every token.
+    All completions advance together by position: two share a context as long as all their tokens are equal.
     """
     rows, width = tokens_NT.shape
     nodes_NT = torch.zeros_like(tokens_NT, dtype=torch.long)
@@ -160,12 +160,12 @@ def _walk(prompts_N: Tensor, tokens_NT: Tensor, trained_NT: Tensor) -> tuple[Ten
     return nodes_M, contexts_M
 
 
-def fit_to_one(wanted: Tensor, old: Tensor, sign: Tensor, context: Tensor) -> Tensor:
+def fit_to_one(goal: Tensor, old: Tensor, sign: Tensor, context: Tensor) -> Tensor:
     """Log-targets whose probabilities sum to at most 1 in every context.
 
-    Where they do not, the good ones are scaled down together, but none below its old probability: those stay there and
-    the others share what remains. All arguments have one value a node: the log-target, the old log-probability, the
-    sign (1 good, -1 bad, 0 without a target, which takes no part) and the context's number.
+    If they exceed it, the good ones are scaled down together, but none below its old probability: those stay there and
+    the rest share the remainder. All arguments have one value a node: the log-target, the old log-probability, the
+    sign (1 good, -1 bad, 0 without a target, which is ignored) and the context's number.
     """
     contexts = int(context.max()) + 1 if context.numel() else 0
 
@@ -173,19 +173,19 @@ def fit_to_one(wanted: Tensor, old: Tensor, sign: Tensor, context: Tensor) -> Te
         sums = torch.zeros(contexts, dtype=values.dtype, device=values.device)
         return sums.index_add_(0, context, torch.where(which, values, 0.0))
 
-    probability, floor = wanted.exp(), old.exp()
+    probability, floor = goal.exp(), old.exp()
     free = sign > 0
-    kept = torch.zeros_like(free)
+    at_floor = torch.zeros_like(free)
     bad = total(probability, sign < 0)
     over = (bad + total(probability, free)) > 1
-    log_scale = torch.zeros(contexts, dtype=wanted.dtype, device=wanted.device)
+    log_scale = torch.zeros(contexts, dtype=goal.dtype, device=goal.device)
     while True:
-        budget = (1 - bad - total(floor, kept)).clamp(min=0)
+        budget = (1 - bad - total(floor, at_floor)).clamp(min=0)
         share = torch.where(over, budget.log() - total(probability, free).log(), 0.0)
         log_scale = torch.where(over, share.clamp(max=0), log_scale)
-        below = free & over[context] & (wanted + log_scale[context] < old)
+        below = free & over[context] & (goal + log_scale[context] < old)
         if not bool(below.any()):
             break
-        kept, free = kept | below, free & ~below
-    scaled = torch.where(free, wanted + log_scale[context], wanted)
-    return torch.where(kept, old, scaled)
+        at_floor, free = at_floor | below, free & ~below
+    scaled = torch.where(free, goal + log_scale[context], goal)
+    return torch.where(at_floor, old, scaled)

@@ -1,26 +1,25 @@
 """TPO: a target distribution over the completions of a group, and cross-entropy to it.
 
-Policy gradients say which completions should become likelier and how fast, at once. Here the first is said as a
+Policy gradients combine direction and speed of the change of each completion. Here the direction is a target
 distribution over the group, q_i ∝ p_old,i·exp(A_i/η), and the policy, normalised over the group, is fitted to it. The
-gradient on the completion's log-probability is p_i − q_i: it ends where the target is reached. A neighbour of `target`,
-which says the same of single tokens.
+gradient on the completion's log-probability is p_i − q_i: it ends at the target. `target` does the same for single
+tokens.
 
-Use it when how far a group should move is to be said outright, and several optimizer steps are taken on each generation
-batch: the pull ends where the target is reached.
+Use it when the change of a group should be explicit, and several optimizer steps are taken on each generation batch:
+the pull ends at the target.
 
 Paper: TPO, arXiv:2604.06159, equations 1 to 3 and appendix A.
 
-Its scores are rewards standardised within the group by the
-population's deviation: ``advantage: zscore`` with ``ddof: 0`` and ``eps: 0``. Any other estimator per completion may
-stand there. The paper sums log-probabilities over the completion. Long completions differ by many nats, and p_old is
-then nearly all on one of them, which leaves little to move (`tpo/candidates` near 1): ``score: mean`` takes the mean
-over tokens instead, which is ours.
+Its scores are rewards standardised in the group by the population's deviation: ``advantage: zscore`` with ``ddof: 0``
+and ``eps: 0``. Any other estimator per completion is allowed. The paper sums log-probabilities over the completion.
+Long completions differ by many nats, and p_old is then nearly all on one of them, which leaves little to move
+(`tpo/candidates` near 1): ``score: mean`` takes the mean over tokens instead, an addition to the paper.
 
-Assumes that the group's candidates are what is worth moving probability between.
+Assumes that probability should move between the group's candidates.
 
-Degenerate case: a group without contrast has q = p_old, which is no pull on the first update of a generation batch and
-one back to p_old on later ones, as the paper wants; so completions of advantage 0 are no waste. A group of one pulls on
-nothing.
+Degenerate case: a group without contrast has q = p_old, without a pull on the first update of a generation batch and
+with one back to p_old on later ones, as in the paper; so completions of advantage 0 are no waste. A group of one has no
+pull.
 """
 
 from typing import Literal
@@ -38,9 +37,9 @@ Score = Literal["sum", "mean"]
 
 def tpo(
     batch: TokenBatch,
-    ratio: Tensor,  # noqa: ARG001 - every surrogate is called alike
+    ratio: Tensor,  # noqa: ARG001 - the signature of every surrogate
     *,
-    eta: MoreThan0 = 1.0,  # noqa: ARG001 - read where the pulls are made, from all completions of a group
+    eta: MoreThan0 = 1.0,  # noqa: ARG001 - read by `tpo_pulls`
     score: Score = "sum",  # noqa: ARG001 - same
 ) -> Terms:
     """Σ_i q_i·log p_i of the group.
@@ -55,7 +54,7 @@ def tpo(
 
 
 def tpo_pulls(scores: GroupScores, *, eta: float = 1.0, score: Score = "sum") -> Pulls:
-    """p_i − q_i, and the cross-entropy −Σ q_i·log p_i."""
+    """Return p_i − q_i, and the cross-entropy −Σ q_i·log p_i."""
     per_N = scores.lengths.clamp(min=1) if score == "mean" else torch.ones_like(scores.lengths)
     log_p, log_old = (scores.log_softmax(values_N / per_N) for values_N in (scores.logps, scores.old_logps))
     tilt = scores.advantages / eta

@@ -1,18 +1,18 @@
-"""UP: what is good is pulled without a bound, what is bad is held by the clip.
+"""UP: no bound on the pull of good tokens, a clip for bad ones.
 
 A token of a good completion gets A·log π, as in REINFORCE: no ratio, so neither its clip nor a small old probability
-takes the signal of a rare right token away. Any other token gets the clipped term of GRPO.
+removes the signal of a rare right token. Any other token gets the clipped term of GRPO.
 
-Use it when rare right tokens do not get through: the clip and their small old probability hold them back.
+Use it when rare right tokens hardly rise, because of the clip and their small old probability.
 
 Paper: UP, arXiv:2607.06987.
 
-Deviation: A·log π in place of the paper's A·π/sg[π], whose gradient is the same (its value is A, so the
-losses logged differ). Below 0 only the lower bound of a clip ever acts, so there is no upper one. ``dual`` is the
-floor that its authors' code has there.
+Deviation: A·log π instead of the paper's A·π/sg[π], whose gradient is the same (its value is A, so the losses logged
+differ). Below 0 only the lower bound of a clip ever acts, so there is no upper one. ``dual`` is the floor in its
+authors' code.
 
-Assumes that what is above 0 is right. On a small model without a KL term entropy rises until training collapses (seen
-by those who brought it to TRL); watch `entropy`.
+Assumes that an advantage above 0 means right. On a small model without a KL term entropy rises until training collapses
+(observed by the authors of TRL's version); watch `entropy`.
 
 Degenerate case: with one update a generation batch every ratio is 1, and the gradient is that of GRPO.
 """
@@ -45,15 +45,15 @@ def up(
         epsilon_low: below 1 − ``epsilon_low`` a negative advantage stops pushing.
         dual: the floor ``dual·A`` for negative advantages.
     """
-    held = clip(batch, ratio, epsilon_low=epsilon_low, epsilon_high=float("inf"), dual=dual)
+    clipped = clip(batch, ratio, epsilon_low=epsilon_low, epsilon_high=float("inf"), dual=dual)
     good = batch.advantages > 0
-    values = torch.where(good, batch.advantages * torch.where(batch.mask, batch.logps, 0.0), held.values)
+    values = torch.where(good, batch.advantages * torch.where(batch.mask, batch.logps, 0.0), clipped.values)
     past_low = (ratio < 1 - epsilon_low) & (batch.advantages < 0)
-    assert held.settled is not None
+    assert clipped.settled is not None
     return Terms(
         values,
         clip_metrics(past_low, torch.zeros_like(past_low)),
-        settled=held.settled & ~good,
+        settled=clipped.settled & ~good,
         pulled=batch.advantages != 0,
     )
 

@@ -71,7 +71,7 @@ def connected() -> Iterator[Any]:
         raise SweepError(f"--on ray needs Ray ({error}): pip install 'ray>=2.40'.") from error
     address = os.environ.get("RAY_ADDRESS", "")
     try:
-        if address not in ("", "auto", "local"):  # Ray itself would try for minutes
+        if address not in ("", "auto", "local"):  # Ray would retry for minutes
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=30).close()
         ray.init(log_to_driver=False, logging_level="error")
@@ -284,6 +284,6 @@ def train(share: TaskContext, run: SweepRun, resumed: bool) -> Iterator[str | in
     if share.processes > 1:  # other launchers may be on this machine
         environment["OMP_NUM_THREADS"] = str(max(1, int(share.cpus / share.processes)))
         words = ["--main_process_port=0"]
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # Ray blocks it, and a run would inherit that
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by Ray, and inherited by the run
     process = start(share.plan, run, environment, stopped=resumed, words=words)
     yield wait_for_end(process, lambda: share.read_signals() or 0)

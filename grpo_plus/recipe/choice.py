@@ -5,22 +5,59 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_plus.advantages import advantages, get_advantage
-from grpo_plus.objectives import Objective
-from grpo_plus.recipe.forms import HEADS, read_form
-from grpo_plus.recipe.iterations import at_least_1, moves_within_batch, steps_per_generation
-from grpo_plus.recipe.launch import process_count
-from grpo_plus.recipe.options import changed_fields, mapping
+from grpo_plus.recipe.forms import read_form
+from grpo_plus.recipe.launch import at_least_1, moves_in_batch, process_count, steps_per_generation
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import reshaping
+from grpo_plus.recipe.values import HEADS, changed_fields, mapping
 from grpo_plus.trl.fields import other_samplers
 
 
-class Choice:
-    """Fields by name, keys of a part as ``field.key``; a field at its default is None, as if it were left out."""
+class ConfigFacts:
+    """Fields by name, keys of a part as ``field.key``; a field at its default is None, as if it were left out.
+
+    Attributes:
+        config: the config.
+        recipe: its parts.
+        size: completions of a prompt.
+        objective: the objective; None for TRL's own loss.
+        surrogate: its piece.
+        dead: the way with dead groups; None keeps them.
+        after: the completions after which roulette looks at a group.
+        reads_values: an estimator reads a critic's values.
+        reads_states: an estimator reads states of an environment.
+        too_few: the reason why an estimator wants more completions of a prompt.
+        weighted: the selection gives groups weights.
+        stops: inner iterations may end early.
+        labels_steps: a reward model learns from the steps of verifiers.
+        deepspeed: the config or a launcher turns DeepSpeed on.
+        fsdp: the config or a launcher turns FSDP on.
+        elsewhere: a field that moves sampling out of TRL's own loop.
+        accelerator: the options of accelerate.
+        reshaping: settings of the sampler that log-probabilities leave out.
+    """
 
     def __init__(self, config: Any, recipe: Recipe) -> None:
         self.config = config
         self.recipe = recipe
+        self.size = int(config.num_generations)
+        self.objective = recipe.objective
+        self.surrogate = None if recipe.objective is None else recipe.objective.surrogate.piece
+        self.dead = None if recipe.dead_groups.name == "keep" else recipe.dead_groups.name
+        self.after: int | None = recipe.dead_groups.keywords.get("after")
+        self.reads_values = any(part.reads_values for part, _ in recipe.estimator_parts)
+        self.reads_states = any(part.reads_states for part, _ in recipe.estimator_parts)
+        self.too_few = None if self.size == 1 else self._short(self.size)
+        self.weighted = recipe.selection is not None and recipe.selection.weighted
+        self.stops = recipe.objective is not None and recipe.objective.stop_fraction is not None
+        self.labels_steps = recipe.reward_model is not None and recipe.reward_model.head == "process"
+        self.deepspeed = bool(config.deepspeed) or os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
+        self.fsdp = bool(config.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+        self.elsewhere = next(iter(other_samplers(vars(config))), None)
+        options = config.accelerator_config
+        self.accelerator = options if isinstance(options, Mapping) else getattr(options, "__dict__", {})
+        options = {} if config.use_vllm else mapping("generation_kwargs", config.generation_kwargs)
+        self.reshaping = reshaping({"repetition_penalty": config.repetition_penalty, **options})
 
     def __getitem__(self, name: str) -> Any:
         field, dot, key = name.partition(".")
@@ -33,23 +70,8 @@ class Choice:
         return getattr(value, "value", value)
 
     def get(self, name: str) -> Any:
-        """The same, and None for words that are no field."""
+        """Return a field or key; None for words that are no field."""
         return self[name] if hasattr(self.config, name.partition(".")[0]) else None
-
-    @property
-    def dead(self) -> str | None:
-        """The way with dead groups; None where they are kept."""
-        name = self.recipe.dead_groups.name
-        return None if name == "keep" else name
-
-    @property
-    def after(self) -> int | None:
-        """The completions after which roulette looks at a group."""
-        return self.recipe.dead_groups.keywords.get("after")
-
-    def reads(self, trait: str) -> bool:
-        """An estimator has a trait."""
-        return any(getattr(part, trait) for part, _ in self.recipe.estimator_parts)
 
     @property
     def comparing_none(self) -> str:
@@ -59,13 +81,8 @@ class Choice:
         return ", ".join(part.name for part in parts if part.per != "parts" and not part.group_relative)
 
     @property
-    def too_few(self) -> str | None:
-        """Why an estimator wants more completions of a prompt."""
-        return None if self.size == 1 else self._short(self.size)
-
-    @property
     def too_few_after(self) -> str | None:
-        """Why an estimator wants more of them before roulette looks."""
+        """The reason of an estimator to let roulette look later."""
         return None if self.after is None or self.after >= self.size else self._short(self.after)
 
     def _short(self, completions: int) -> str | None:
@@ -75,16 +92,6 @@ class Choice:
         return None
 
     @property
-    def objective(self) -> Objective | None:
-        """Ours; None for TRL's own loss."""
-        return self.recipe.objective
-
-    @property
-    def size(self) -> int:
-        """Completions of a prompt."""
-        return int(self.config.num_generations)
-
-    @property
     def per(self) -> str:
         """The unit of one advantage."""
         return self.recipe.advantage_per
@@ -92,11 +99,11 @@ class Choice:
     @property
     def moves(self) -> bool:
         """The policy moves while a generation batch is trained on."""
-        return moves_within_batch(self.config)
+        return moves_in_batch(self.config)
 
     @property
     def off_policy(self) -> str | None:
-        """Why a ratio may be other than 1."""
+        """The reason for ratios other than 1; None: every ratio is 1."""
         if self.moves:
             return f"the policy moves while a generation batch is trained on ({self.looks})"
         return "dead_groups 'replay' trains on groups of earlier policies" if self.dead == "replay" else None
@@ -115,23 +122,13 @@ class Choice:
         return ", ".join(f"{name} ({value})" for name, value in options.items() if name not in caps or value >= 1)
 
     @property
-    def labels_steps(self) -> bool:
-        """A reward model learns from the steps of verifiers."""
-        return self.recipe.reward_model is not None and self.recipe.reward_model.head == "process"
-
-    @property
     def sure_givers(self) -> str:
         """The verifiers that surely give steps."""
         return ", ".join(self.recipe.sure_givers)
 
     @property
-    def stops(self) -> bool:
-        """Inner iterations may end early."""
-        return self.objective is not None and self.objective.stop_fraction is not None
-
-    @property
     def each_reward(self) -> str:
-        """What normalises each reward by itself."""
+        """The estimators or TRL's setting that normalise each reward separately."""
         if "advantage" in self.recipe.names:
             return ", ".join(part.name for part, _ in self.recipe.estimator_parts if part.each_reward)
         split = self.config.multi_objective_aggregation
@@ -143,21 +140,8 @@ class Choice:
         return "token" in self.config.vllm_importance_sampling_mode
 
     @property
-    def reshaping(self) -> str:
-        """Settings of the sampler that log-probabilities leave out."""
-        options = {"repetition_penalty": self.config.repetition_penalty}
-        options |= {} if self.config.use_vllm else mapping("generation_kwargs", self.config.generation_kwargs)
-        return reshaping(options)
-
-    @property
-    def accelerator(self) -> Mapping[str, Any]:
-        """The options of accelerate."""
-        options = self.config.accelerator_config
-        return options if isinstance(options, Mapping) else vars(options) if options else {}
-
-    @property
     def looks(self) -> str:
-        """The fields that decide how often the policy moves within a generation batch."""
+        """The fields that decide how often the policy moves during a generation batch."""
         config = self.config
         return (
             f"num_iterations {config.num_iterations}, steps_per_generation {steps_per_generation(config)}, "
@@ -166,13 +150,13 @@ class Choice:
 
     @property
     def least_iterations(self) -> int:
-        """The least ``num_iterations`` with which the policy moves within a generation batch."""
+        """The least ``num_iterations`` with which the policy moves during a generation batch."""
         accumulation = at_least_1(self.config.gradient_accumulation_steps)
         return max(2, accumulation // steps_per_generation(self.config) + 1)
 
     @property
-    def whole_iterations(self) -> bool:
-        """An inner iteration is a whole number of optimizer steps."""
+    def full_iterations(self) -> bool:
+        """An inner iteration ends with an optimizer step."""
         return steps_per_generation(self.config) % at_least_1(self.config.gradient_accumulation_steps) == 0
 
     @property
@@ -181,23 +165,8 @@ class Choice:
         return bool(self.config.use_vllm and self.config.vllm_importance_sampling_correction)
 
     @property
-    def elsewhere(self) -> str | None:
-        """What else than TRL's own loop draws completions."""
-        return next(iter(other_samplers(vars(self.config))), None)
-
-    @property
-    def deepspeed(self) -> bool:
-        """The config or a launcher asks for DeepSpeed."""
-        return bool(self.config.deepspeed) or os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
-
-    @property
-    def fsdp(self) -> bool:
-        """The config or a launcher asks for FSDP."""
-        return bool(self.config.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
-
-    @property
     def sharded(self) -> bool:
-        """No process has the whole model while completions are drawn: FSDP1, or ZeRO-3 without gathering."""
+        """No process has the full model during sampling: FSDP1, or ZeRO-3 without gathering."""
         options = self.config.fsdp_config if isinstance(self.config.fsdp_config, dict) else {}
         version = options.get("version", 2) if self.config.fsdp else os.environ.get("FSDP_VERSION", "1")
         stage = getattr(getattr(self.config, "deepspeed_plugin", None), "zero_stage", 0)

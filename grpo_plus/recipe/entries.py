@@ -1,31 +1,83 @@
 """The ``verifiers`` lists of a config: names or mappings with closed keys, built into verifiers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from grpo_plus.recipe.recipe import Entry, VerifierPart
+from grpo_verifiers import Verifier, get_verifier
+from grpo_verifiers.base.traits import OnError
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, nearest
 from grpo_verifiers.options import Range, fits, value_problems
 from grpo_verifiers.verdict import LARGEST
 
 KEYS = ("name", "label", "weight", "columns", "timeout", "on_error", "isolation")
-"""Keys of the entry itself; the others are keywords of the verifier."""
+"""Keys of the entry itself; all other keys are keywords of the verifier."""
 
 
-def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[Entry], list[str]]:
+@dataclass(frozen=True)
+class VerifierEntry:
+    """One item of the config's ``verifiers`` or ``eval_verifiers``."""
+
+    name: str
+    label: str
+    weight: float | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    on_error: OnError | None = None
+    isolation: str | None = None
+
+    def build(self, plugins: Sequence[str] = ()) -> Verifier:
+        """The verifier itself; its workers import the plug-ins first."""
+        return get_verifier(
+            self.name,
+            label=self.label,
+            columns=dict(self.columns),
+            timeout=self.timeout,
+            on_error=self.on_error,
+            isolation=self.isolation,
+            plugins=plugins,
+            **self.kwargs,
+        )
+
+
+@dataclass(frozen=True)
+class VerifierPart:
+    """A verifier and the entry that it was built from."""
+
+    entry: VerifierEntry
+    verifier: Verifier
+
+    @property
+    def label(self) -> str:
+        """Its name in columns and metrics."""
+        return self.entry.label
+
+    @property
+    def weight(self) -> float | None:
+        """Its weight in the sum of rewards; None leaves it to ``reward_weights``."""
+        return self.entry.weight
+
+    @property
+    def gives_steps(self) -> bool | None:
+        """True if its verdicts have steps; None: only a run shows it."""
+        return self.verifier.gives_steps
+
+
+def read_entries(items: Iterable[Any], where: str = "verifiers") -> tuple[list[VerifierEntry], list[str]]:
     """The entries of a list, and problems of their form."""
-    entries: list[Entry] = []
+    entries: list[VerifierEntry] = []
     problems: list[str] = []
     for position, item in enumerate(items):
-        name, values, keywords, wrong = read_entry(f"{field}[{position}]", item, KEYS, ("base", "plugins", "self"))
-        wrong += [] if wrong else _form_problems(f"{field}[{position}] ({name})", values)
+        name, values, keywords, wrong = read_entry(f"{where}[{position}]", item, KEYS, ("base", "plugins", "self"))
+        wrong += [] if wrong else _form_problems(f"{where}[{position}] ({name})", values)
         problems += wrong
         if not wrong:
-            known: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
+            options: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
             if "on_error" in values and values["on_error"] is None:
-                known["on_error"] = "null"  # as YAML reads the word without quotes
-            entries.append(Entry(**{"label": name.rpartition(":")[2] or name, "kwargs": keywords, **known}))
+                options["on_error"] = "null"  # as YAML reads the word without quotes
+            entries.append(VerifierEntry(**{"label": name.rpartition(":")[2] or name, "kwargs": keywords, **options}))
     labels = [entry.label for entry in entries]
     problems += [
         f"the verifier label {label!r} is used {labels.count(label)} times: labels name columns and metrics, so give "
@@ -37,11 +89,11 @@ def read_entries(items: Iterable[Any], field: str = "verifiers") -> tuple[list[E
 
 
 def read_entry(
-    where: str, item: Any, keys: Collection[str], taken: Collection[str]
+    where: str, item: Any, keys: Collection[str], reserved: Collection[str]
 ) -> tuple[str, dict[str, Any], dict[str, Any], list[str]]:
-    """The name, the values of ``keys``, the other keywords, and what is wrong with the form of an entry.
+    """The name, the values of ``keys``, the other keywords, and problems of the form of an entry.
 
-    Keywords in ``taken`` cannot be set.
+    Keywords in ``reserved`` cannot be set.
     """
     values = {"name": item} if isinstance(item, str) else item
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
@@ -50,14 +102,16 @@ def read_entry(
     if not isinstance(name, str) or not name:
         return "", {}, {}, [f"{where} has no name: give a name or a reference, got {item!r}."]
     keywords = {key: value for key, value in values.items() if key not in keys}
-    problems = [f"{where} ({name}): the keyword {key!r} cannot be set here." for key in keywords if key in taken]
+    problems = [f"{where} ({name}): the keyword {key!r} cannot be set here." for key in keywords if key in reserved]
     if isinstance(old := keywords.get("kwargs"), Mapping):
         flat = {key: value for key, value in values.items() if key != "kwargs"} | dict(old)
-        problems.append(f"{where} ({name}): write its keywords beside the name, without kwargs: {flat!r}.")
+        problems.append(f"{where} ({name}): write its keywords next to the name, without kwargs: {flat!r}.")
     return name, {key: values[key] for key in keys if key in values}, keywords, problems
 
 
-def build_verifiers(entries: Iterable[Entry], plugins: Sequence[str]) -> tuple[tuple[VerifierPart, ...], list[Problem]]:
+def build_verifiers(
+    entries: Iterable[VerifierEntry], plugins: Sequence[str]
+) -> tuple[tuple[VerifierPart, ...], list[Problem]]:
     """The verifiers of these entries, each built once, and their problems."""
     parts: list[VerifierPart] = []
     problems: list[Problem] = []
@@ -74,7 +128,7 @@ def build_verifiers(entries: Iterable[Entry], plugins: Sequence[str]) -> tuple[t
     return tuple(parts), problems
 
 
-def _with_own_keys(text: str, entry: Entry) -> str:
+def _with_own_keys(text: str, entry: VerifierEntry) -> str:
     """An unknown option may be a key of the entry itself, misspelled."""
     for key in entry.kwargs:
         if (near := nearest(key, KEYS)) is not None:
@@ -83,20 +137,22 @@ def _with_own_keys(text: str, entry: Entry) -> str:
     return text
 
 
-def verifier_problems(config: Any, entries: Sequence[Entry], eval_entries: Sequence[Entry]) -> list[str]:
+def verifier_problems(
+    config: Any, entries: Sequence[VerifierEntry], eval_entries: Sequence[VerifierEntry]
+) -> list[str]:
     """Labels, weights and columns that exclude each other, whether or not the verifiers can be built."""
     problems = []
     rewarding = {entry.label for entry in entries}
     problems += [
-        f"eval_verifiers has {entry.label!r}, which verifiers has too: what rewards is evaluated anyway. Remove it "
-        "from eval_verifiers, or give it a 'label' of its own."
+        f"eval_verifiers has {entry.label!r}, which verifiers has too: they are evaluated anyway. Remove it from "
+        "eval_verifiers, or give it a 'label' of its own."
         for entry in eval_entries
         if entry.label in rewarding
     ]
     weighted = [entry.label for entry in entries if entry.weight is not None]
     if config.reward_weights is not None and weighted:
         problems.append(
-            f"weights are given in both reward_weights ({config.reward_weights}) and in the verifiers "
+            f"weights are set in both reward_weights ({config.reward_weights}) and in the verifiers "
             f"{', '.join(weighted)}: keep one of the two."
         )
     return problems

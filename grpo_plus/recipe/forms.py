@@ -1,44 +1,21 @@
-"""The one form of a part in a config, a word or a mapping in which one key holds that word, and its flags."""
+"""The normal form of our fields: lists, mappings, absolute paths, and a part as a word or a mapping with that word."""
 
-import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-import yaml
-
-from grpo_plus.recipe.options import StrictLoader, is_off, mapping, mapping_or_none
+from grpo_plus.recipe.values import HEADS, default_of, is_off, mapping, mapping_or_none
+from grpo_verifiers.errors import PluginError, Problem
 from grpo_verifiers.options import numbers
+from grpo_verifiers.verifying import load_plugins
 
-HEADS: Mapping[str, str] = {
-    **dict.fromkeys(("advantage", "objective", "selection", "dead_groups"), "name"),
-    "engine": "layout",
-    "rollout": "how",
-    "report": "record",
-    "diagnosis": "judge",
-}
-"""The key that a word alone stands for."""
 OFF: Mapping[str, Any] = {"dead_groups": "keep", "engine": "stock", "rollout": "stock", "report": False}
 """The word for false, where that is not the same as unset."""
-MOVED: Mapping[str, str] = {
-    **{f"{name}_kwargs": f"{name}: {{name: NAME, KEYWORD: VALUE}}" for name, head in HEADS.items() if head == "name"},
-    "engine_tokens_per_pass": "engine: {tokens_per_pass: N}",
-    "rollout_rows": "rollout: {rows: N}",
-    "vllm_sync": "rollout: {vllm_sync: WAY}",
-    "record": "report: {record: true}",
-    "report_steps": "report: {every: N}",
-    "hacking_monitor": "diagnosis: {judge: strict}, with every, sample and against beside judge",
-    "stop_on": "diagnosis: {stop_on: [FINDING]}",
-}
-"""Fields of earlier versions, and how the same is written now."""
-
-
-def moved(names: Collection[str]) -> list[str]:
-    """A sentence for each field that has moved into another."""
-    return [f"{name} is written {MOVED[name]} now." for name in names if name in MOVED]
 
 
 def read_form(field: str, value: Any) -> dict[str, Any]:
-    """The mapping that a value stands for; empty where it is unset.
+    """Return the value as a mapping; empty for an unset one.
 
     >>> read_form("advantage", "zscore"), read_form("engine", {"tokens_per_pass": 4096}), read_form("report", True)
     ({'name': 'zscore'}, {'tokens_per_pass': 4096}, {'record': True})
@@ -73,67 +50,153 @@ def write_form(field: str, keys: Mapping[str, Any]) -> Any:
     return dict(keys) or None
 
 
-class KeywordAction(argparse.Action):
-    """``--field.key 1`` sets one key. A value replaces what the file says, and keeps the keys set by flags."""
+def normalise(config: Any, base: Path) -> tuple[dict[str, dict[str, Any]], list[Problem]]:
+    """Put our fields into their normal form, in place, and import the plug-ins; relative paths start from ``base``.
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        """Merge one flag into the namespace."""
-        text = values if isinstance(values, str) else str(values)
-        path = (option_string or "").lstrip("-").split(".")[1:]
-        before = getattr(namespace, self.dest, None)
+    Returns the keys of each part by its field, and the problems of the forms.
+    """
+    problems: list[Problem] = []
+    parts: dict[str, dict[str, Any]] = {}
+    for name in HEADS:
         try:
-            keyed = bool(path) and _with_key(self.dest, before, path, text, option_string)
-            value = keyed if path else self._all(parser, before, text)
-        except (ValueError, TypeError, yaml.YAMLError) as error:
-            raise argparse.ArgumentError(None, f"argument {option_string}: {error}") from error
-        setattr(namespace, self.dest, value)
-
-    def _all(self, parser: argparse.ArgumentParser, before: Any, text: str) -> Any:
-        if self.dest not in HEADS:
-            return mapping_or_none(self.dest, text)
-        keys = read_form(self.dest, text)
-        if not keys:
-            return None
-        if before == parser.get_default(self.dest) and HEADS[self.dest] == "name":
-            return write_form(self.dest, keys)
-        return write_form(self.dest, {**_mapping(self.dest, before), **keys})
-
-
-def _with_key(field: str, before: Any, path: Sequence[str], text: str, flag: str | None) -> Any:
-    merged = _mapping(field, before)
-    inner = merged
-    for key in path[:-1]:
-        inner = inner.setdefault(key, {})
-        if not isinstance(inner, dict):
-            raise TypeError(f"{flag} sets a key inside {key!r}, which is {inner!r}")
-    inner[path[-1]] = numbers(yaml.load(text, StrictLoader))  # noqa: S506 - a subclass of the safe loader
-    return merged
-
-
-def _mapping(field: str, value: Any) -> dict[str, Any]:
-    """The mapping so far; one without its name is completed by a later flag."""
-    if isinstance(value, dict) or field not in HEADS:
-        return mapping(field, value)
-    return read_form(field, value)
+            keys = read_form(name, getattr(config, name))
+            keys = _ANCHORS[name](keys, base) if name in _ANCHORS else keys
+        except ValueError as error:
+            problems.append(str(error))
+            keys = {}
+        if isinstance(keys.get("name"), str):
+            keys["name"] = absolute(keys["name"], base)
+        if "stop_on" in keys:
+            names = _listed("diagnosis stop_on", keys["stop_on"], problems)
+            keys["stop_on"] = [name.strip() for item in names for name in str(item).split(",")]
+        setattr(config, name, write_form(name, keys) or default_of(config.__dataclass_fields__[name]))
+        parts[name] = read_form(name, getattr(config, name))
+    config.critic = _part("critic", config.critic, problems)
+    reward_model = _part("reward_model", config.reward_model, problems)
+    config.reward_model = None if reward_model is None else absolute_path("start", reward_model, base)
+    config.plugins = [absolute(plugin, base) for plugin in _listed("plugins", config.plugins, problems)]
+    for name in ("verifiers", "eval_verifiers"):
+        items = _listed(name, getattr(config, name), problems)
+        setattr(config, name, [absolute_entry(_entry(item), base) for item in items])
+    config.tools = [absolute_entry(_entry(item), base) for item in _listed("tools", config.tools, problems)]
+    config.environment = _environment(config.environment, base, problems)
+    for plugin in config.plugins:
+        try:
+            load_plugins([plugin])
+        except PluginError as error:
+            problems.append(error)
+    return parts, problems
 
 
-def dotted_flags(field: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Metadata of a dataclass field: adds the flags ``--field.key value`` for ``keys`` to any parser."""
-    return {"action": KeywordAction, "aliases": [f"--{field}.{key}" for key in keys]}
+def _part(name: str, value: Any, problems: list[Problem]) -> dict[str, Any] | None:
+    """The options of a part; None without the part, an empty mapping for the defaults."""
+    try:
+        return mapping_or_none(name, value)
+    except ValueError as error:
+        problems.append(str(error))
+        return None
 
 
-def add_dotted_flags(parser: argparse.ArgumentParser, arguments: Sequence[str], fields: Sequence[str]) -> None:
-    """Add the ``--field.any.key`` flags among ``arguments`` to ``parser``: plug-ins have keywords of their own."""
-    for argument in dict.fromkeys(argument.partition("=")[0] for argument in arguments):
-        field, dot, path = argument.removeprefix("--").partition(".")
-        if argument.startswith("--") and dot and path and field in fields:
-            try:
-                parser.add_argument(argument, dest=field, action=KeywordAction, default=argparse.SUPPRESS)
-            except argparse.ArgumentError:  # a keyword of a built-in part is known already
-                continue
+def _entry(item: Any) -> Any:
+    """An item of ``verifiers``; the text of a mapping, which is how a command line gives one, is read."""
+    if isinstance(item, str) and item.lstrip().startswith("{"):
+        try:
+            return mapping("verifiers", item)
+        except ValueError:
+            return item  # an unknown verifier, which the check of entries reports
+    return numbers(item) if isinstance(item, dict) else item
+
+
+def _environment(value: Any, base: Path, problems: list[Problem]) -> Any:
+    """An environment, or several by the values of a column."""
+    value = _entry(value)
+    if is_off(value):
+        return None
+    if isinstance(value, dict) and "name" not in value:
+        names = [str(name) for name in value]
+        problems += [
+            f"environment has {name!r} twice, as a text and as another value: the column holds texts. Keep one."
+            for name in dict.fromkeys(names)
+            if names.count(name) > 1
+        ]
+        return {str(name): absolute_entry(_entry(item), base) for name, item in value.items()}
+    return absolute_entry(value, base)
+
+
+def _listed(name: str, value: Any, problems: list[Problem]) -> list[Any]:
+    if is_off(value) or (
+        isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) and is_off(value[0])
+    ):
+        return []  # a command line gives one word as the list of it
+    if isinstance(value, str) or (isinstance(value, dict) and name != "plugins"):
+        return [value]
+    if not isinstance(value, list | tuple):
+        problems.append(f"{name} is {value!r}, expected a list.")
+        return []
+    if name == "plugins" and not all(isinstance(item, str) for item in value):
+        problems.append(f"plugins is {value!r}, expected a list of module names and file paths.")
+        return []
+    return list(value)
+
+
+def absolute(reference: str, base: Path) -> str:
+    """A reference whose file path, if it has one, is absolute."""
+    where, colon, attr = reference.partition(".py:")
+    path = where + ".py" if colon else reference
+    if not path.endswith(".py"):
+        return reference
+    return str((base / Path(path).expanduser()).resolve()) + (f":{attr}" if colon else "")
+
+
+def absolute_parts(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """An estimator's keywords with the references to the parts of a mix as absolute paths."""
+    parts = keywords.get("parts")
+    if not isinstance(parts, Mapping):
+        return dict(keywords)
+    names = {part: absolute(part, base) for part in parts if isinstance(part, str)}
+    renamed = {names.get(key, key): value for key, value in keywords.items() if key != "parts"}
+    return {"parts": {names.get(part, part): weight for part, weight in parts.items()}, **renamed}
+
+
+def absolute_pieces(keywords: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """An objective's keywords with the references to its pieces as absolute paths."""
+    pieces: dict[str, Any] = dict(keywords)
+    for kind in ("ratio", "surrogate", "reduce", "kl"):
+        spec = pieces.get(kind)
+        key = "estimator" if kind == "kl" else "name"
+        if isinstance(spec, str):
+            pieces[kind] = absolute(spec, base)
+        elif isinstance(spec, Mapping) and isinstance(spec.get(key), str):
+            pieces[kind] = {**spec, key: absolute(spec[key], base)}
+    return pieces
+
+
+def absolute_entry(item: Any, base: Path) -> Any:
+    """An item of ``verifiers`` with the references to its verifier and its segmenter as absolute paths."""
+    if isinstance(item, str):
+        return item if item.lstrip().startswith("{") else absolute(item, base)  # a mapping that cannot be read
+    if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
+        return item
+    if isinstance(item.get("steps"), str):
+        item = {**item, "steps": absolute(item["steps"], base)}
+    return {**item, "name": absolute(item["name"], base)}
+
+
+def absolute_path(key: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """Options with an absolute path under a key."""
+    path = options.get(key)
+    return {**options, key: str((base / Path(path).expanduser()).resolve())} if isinstance(path, str) else {**options}
+
+
+def absolute_judge(options: dict[str, Any], base: Path) -> dict[str, Any]:
+    """The options of the diagnosis with an absolute path of its judge."""
+    return {**options, "judge": absolute_entry(options["judge"], base)} if "judge" in options else options
+
+
+_ANCHORS: Mapping[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
+    "advantage": absolute_parts,
+    "objective": absolute_pieces,
+    "selection": partial(absolute_path, "file"),
+    "diagnosis": absolute_judge,
+}
+"""Functions that make the paths inside a part absolute."""

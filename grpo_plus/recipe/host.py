@@ -5,14 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from grpo_plus.recipe.options import default_of
+from grpo_plus.recipe.values import default_of
+from grpo_plus.trl.fields import allow_single_generation, drop_backend_without_launcher
 
 Check = Callable[[dict[str, Any]], object]
 """Raises the first error that the host finds in the values of a dataclass."""
 
 
 @dataclass(frozen=True)
-class Known:
+class HostError:
     """An error of the host that names no way out.
 
     Attributes:
@@ -29,56 +30,68 @@ class Known:
 
 
 _BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size")
-KNOWN = (
-    Known(
+ERRORS = (
+    HostError(
         "You need to assign use_cpu",
         ("bf16", "bf16_full_eval", "use_cpu"),
         "no accelerator is here, and bf16 is on (TRL's default): a run on the CPU takes use_cpu: true and bf16: false, "
         "and fits small models only.",
         {"use_cpu": True},
     ),
-    Known(
+    HostError(
         "must be divisible by num_generations",
         (*_BATCH, "num_generations"),
         "{} Unless it is set, it is per_device_train_batch_size times the processes times gradient_accumulation_steps: "
         "make it a multiple of num_generations.",
     ),
-    Known(
+    HostError(
         "must be divisible by the number of generations used for evaluation",
         ("per_device_eval_batch_size", "num_generations_eval"),
         "{} Set per_device_eval_batch_size, or num_generations_eval, which divides it.",
         {"per_device_eval_batch_size": 0},  # which everything divides
     ),
 )
-"""Rows of the table in `grpo_plus.recipe.ranges`, for errors that the host raises itself."""
+"""Rows of the table in `grpo_plus.recipe.values`, for errors that the host raises itself."""
 
 
-def host_problems(kind: type, given: Mapping[str, Any], check: Check, wrong: Sequence[str] = ()) -> list[str]:
-    """What the host says of the values that a dataclass is made of.
+def host_problems(kind: type, settings: Mapping[str, Any], check: Check, wrong: Sequence[str] = ()) -> list[str]:
+    """Return the host's errors about the values of a dataclass, one line each.
 
     ``check`` stops at the first error: with its field at the default it gets to the next. Fields in ``wrong`` are at
     their default already, and errors about those are passed over.
     """
-    values, reset, problems = dict(given), set(wrong), {}
+    values, reset, problems = dict(settings), set(wrong), {}
     defaults = {spec.name: default_of(spec) for spec in fields(kind) if spec.init}
     while (error := _raised(check, values)) is not None and str(error) not in problems:
-        known = next((one for one in KNOWN if one.text in str(error)), None)
-        about = _about(check, values, defaults, error) if known is None else tuple(known.reads)
+        match = next((one for one in ERRORS if one.text in str(error)), None)
+        about = _about(check, values, defaults, error) if match is None else tuple(match.reads)
         named = {name for name in defaults if re.search(rf"\b{name}\b", str(error))}
-        problem = _in_one_line(error, {name: values[name] for name in about if not named}, known)
+        problem = _in_one_line(error, {name: values[name] for name in about if not named}, match)
         problems[str(error)] = problem if reset.isdisjoint({*about, *named}) else ""
-        values |= {name: defaults[name] for name in about} | dict({} if known is None else known.instead)
+        values |= {name: defaults[name] for name in about} | dict({} if match is None else match.instead)
         reset |= set(about)
     return list(filter(None, problems.values()))
 
 
+def host_check(config: Any, post_init: Callable[[], None]) -> Check:
+    """Let TRL and transformers check and complete a config with other values in place of its own."""
+
+    def check(values: dict[str, Any]) -> None:
+        config.__dict__.clear()
+        config.__dict__.update(values)
+        with allow_single_generation(config), drop_backend_without_launcher(config):
+            post_init()
+
+    return check
+
+
 def unseen_best_problems(config: Any) -> list[str]:
-    """A best model that no evaluation tells: the host trains to the end, and keeps none."""
+    """A best model without an evaluation: the host trains to the end and saves none."""
     evaluates, saves = (str(getattr(each, "value", each)) for each in (config.eval_strategy, config.save_strategy))
     if evaluates != "no" or not (saves == "best" or (saves == "no" and config.load_best_model_at_end)):
         return []
-    asked = "save_strategy is 'best'" if saves == "best" else "load_best_model_at_end is true"
-    return [f"{asked}, but eval_strategy is 'no', so nothing tells which model is the best: set eval_strategy: steps."]
+    setting = "save_strategy is 'best'" if saves == "best" else "load_best_model_at_end is true"
+    return [f"{setting}, but eval_strategy is 'no', so the best model is unknown: set eval_strategy: steps."]
 
 
 def _raised(check: Check, values: Mapping[str, Any]) -> Exception | None:
@@ -86,7 +99,7 @@ def _raised(check: Check, values: Mapping[str, Any]) -> Exception | None:
         check(dict(values))
     except Exception as error:  # noqa: BLE001 - an OSError of a file, an ImportError of a backend, a KeyError of a mapping
         error.__cause__ = error.__context__ = None
-        return error.with_traceback(None)  # frames would keep alive what is half built, such as a config of DeepSpeed
+        return error.with_traceback(None)  # frames keep half-built objects alive, such as a config of DeepSpeed
     return None
 
 
@@ -94,15 +107,15 @@ def _about(check: Check, values: Mapping[str, Any], defaults: Mapping[str, Any],
     """The field without which the error is another one, or none: first those that it names."""
     changed = [name for name, default in defaults.items() if name in values and repr(values[name]) != repr(default)]
     changed.sort(key=lambda name: re.search(rf"\b{name}\b", str(error)) is None)
-    found = (name for name in changed if str(_raised(check, {**values, name: defaults[name]})) != str(error))
-    return tuple(next(([name] for name in found), ()))
+    matches = (name for name in changed if str(_raised(check, {**values, name: defaults[name]})) != str(error))
+    return tuple(next(([name] for name in matches), ()))
 
 
-def _in_one_line(error: Exception, unnamed: Mapping[str, Any], known: Known | None) -> str:
-    """An error in one line, with its type where that says what happened, and with fields that it does not name."""
+def _in_one_line(error: Exception, unnamed: Mapping[str, Any], match: HostError | None) -> str:
+    """An error in one line, with its type if it is unusual, and with fields that it does not name."""
     text = " ".join(str(error).split())
-    if known is not None:
-        return known.words.format(text)
+    if match is not None:
+        return match.words.format(text)
     if not isinstance(error, ValueError | TypeError):
         text = f"TRL cannot use the config: {type(error).__name__}: {text}"
     return "".join(f"{name} is {value!r:.200}: " for name, value in unnamed.items()) + text

@@ -1,4 +1,4 @@
-"""The surroundings that a config is read for: the folder of its file, and the processes of the run."""
+"""The folder of a config, the processes of its run, and the micro-batches and steps of a generation batch."""
 
 import os
 import sys
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 
 @dataclass
@@ -45,7 +46,7 @@ def planned_processes() -> int | None:
 
 
 def process_count() -> int:
-    """The processes of the run, before TRL has asked accelerate."""
+    """The processes of the run, before TRL starts accelerate."""
     return _launch.processes or int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -60,3 +61,28 @@ def config_folder() -> Path:
     files = [after for flag, after in pairwise(arguments) if flag == "--config"]
     files += [word.removeprefix("--config=") for word in arguments if word.startswith("--config=")]
     return next((Path(file).resolve().parent for file in files if Path(file).is_file()), Path.cwd())
+
+
+def steps_per_generation(config: Any) -> int:
+    """Micro-batches that one process trains on in a generation batch, also before TRL has filled the field in."""
+    if config.steps_per_generation is not None:
+        return at_least_1(config.steps_per_generation)
+    if config.generation_batch_size is None:
+        return at_least_1(config.gradient_accumulation_steps)
+    rows = at_least_1(config.per_device_train_batch_size) * process_count()
+    return at_least_1(config.generation_batch_size // rows)
+
+
+def moves_in_batch(config: Any) -> bool:
+    """True if the policy moves between the first and the last look at a generation batch.
+
+    A generation batch is looked at ``steps_per_generation * num_iterations`` micro-batches long, and the optimizer
+    steps after every ``gradient_accumulation_steps``: never in between where the second is a multiple of the first.
+    """
+    looks = steps_per_generation(config) * at_least_1(config.num_iterations)
+    return at_least_1(config.gradient_accumulation_steps) % looks != 0
+
+
+def at_least_1(count: Any) -> int:
+    """A count; one that is no count is reported where the field is checked, and is 1 here."""
+    return max(1, int(count or 1))

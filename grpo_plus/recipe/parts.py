@@ -1,26 +1,27 @@
-"""From the names in a config to its `Recipe`, and every problem of the choice before any model loads."""
+"""From the normal form of a config to its frozen `Recipe`, and every problem of the choice before any model loads."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import starmap
 from typing import Any
 
 from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.advantages.checking import keyword_problems as estimator_problems
+from grpo_plus.advantages.checking import parts_of as estimators_of
 from grpo_plus.objectives import Objective, objectives
 from grpo_plus.objectives.compose import compose_objective
-from grpo_plus.recipe.advantage import advantage_problems, equivalent_advantage
-from grpo_plus.recipe.advantage import parts_of as estimators_of
-from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.choice import ConfigFacts
 from grpo_plus.recipe.critic_options import CriticOptions
 from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
-from grpo_plus.recipe.forms import HEADS, named, read_form
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
-from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected, unit_of
-from grpo_plus.recipe.reward_model import start_problems, weight_among
+from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected
 from grpo_plus.recipe.reward_model_options import RewardModelOptions
+from grpo_plus.recipe.rewards import advantage_problems, equivalent_advantage, start_problems, weight_among
 from grpo_plus.recipe.settings import DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.recipe.tools import choose_tools
+from grpo_plus.recipe.values import HEADS
 from grpo_plus.selection import selections
 from grpo_plus.selection.checking import keyword_problems as selection_problems
 from grpo_plus.selection.dead_groups.keep import Keep
@@ -42,142 +43,163 @@ _REGISTRIES: Mapping[str, Registry[Any]] = {
 }
 DEAD_GROUPS: Mapping[str, Any] = {"keep": Keep, "resample": Resample, "roulette": Roulette, "replay": Replay}
 """The ways with dead groups, each with the class whose fields are its keywords."""
+_OPTIONS: Mapping[str, Any] = {
+    "engine": EngineOptions,
+    "rollout": RolloutOptions,
+    "report": ReportOptions,
+    "diagnosis": DiagnosisOptions,
+    "critic": CriticOptions,
+    "reward_model": RewardModelOptions,
+}
 READ = (
     *("advantage", "objective", "selection", "dead_groups", "verifiers", "eval_verifiers", "verifier_column"),
     *("plugins", "tools", "environment", "critic", "reward_model", "engine", "rollout", "report", "diagnosis"),
     *("beta", "use_bias_correction_kl", "scale_rewards", "multi_objective_aggregation", "reward_weights"),
 )
-"""The fields that a recipe is made of."""
+"""The fields that a recipe depends on."""
 _PARTS = ("advantage", "objective", "selection", "verifiers", "tools", "environment", "reward_model")
-"""Fields with a part of ours: with one of them a run keeps a record, and draws completions leaner."""
+"""Fields with a part of grpo_plus: with one of them a run keeps a record and samples leaner."""
 
 
-def read_recipe(config: Any) -> tuple[Recipe, list[Problem]]:
-    """The parts that a config names, each built once, and everything that is wrong with our fields.
+def fingerprint(config: Any) -> str:
+    """A text that changes with any value that the recipe depends on."""
+    return repr([Registry.replacements, *(getattr(config, name) for name in READ)])
 
-    With problems the recipe may lack parts.
+
+def read_recipe(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[Recipe, list[Problem]]:
+    """Resolve a config in one pass; returns its frozen recipe and the problems of our fields.
+
+    ``keys`` are those of each part, as `normalise` returns them. With problems the recipe may lack parts.
     """
-    problems: list[Problem] = []
-
-    def collected(part: tuple[Any, Sequence[Problem]]) -> Any:
-        problems.extend(part[1])
-        return part[0]
-
-    chosen = collected(_part("advantage", config, Chosen, estimator_problems))
-    wrong_advantage = bool(problems)
-    parts = estimators_of(chosen)
-    objective = collected(_objective(config, unit_of(parts)))
-    selected = collected(_part("selection", config, Selected, selection_problems))
-    dead_groups = collected(_dead_groups(config))
-    in_reward = objective is not None and objective.kl_in_reward
-    if chosen is None and (in_reward or dead_groups.name != "keep"):  # TRL's own sees no other rows
-        name, keywords = equivalent_advantage(config)
-        chosen = Chosen(get_advantage(name), keywords)
-        parts = estimators_of(chosen)
-    entries = collected(read_entries(config.verifiers or [], "verifiers"))
-    eval_entries = collected(read_entries(config.eval_verifiers or [], "eval_verifiers"))
-    verifiers = collected(build_verifiers(entries, config.plugins))
-    eval_verifiers = collected(build_verifiers(eval_entries, config.plugins))
-    problems += verifier_problems(config, entries, eval_entries)
-    engine = collected(_options("engine", EngineOptions, config)) or EngineOptions()
-    rollout = collected(_options("rollout", RolloutOptions, config)) or RolloutOptions()
-    report = collected(_options("report", ReportOptions, config)) or ReportOptions()
-    diagnosis = collected(_options("diagnosis", DiagnosisOptions, config)) or DiagnosisOptions()
-    critic = collected(_options("critic", CriticOptions, config))
-    reward_model = collected(_options("reward_model", RewardModelOptions, config))
-    if reward_model is not None and reward_model.weight is None:
-        reward_model = replace(reward_model, weight=weight_among(config.reward_weights))
-    monitor = collected(choose_monitor(diagnosis, verifiers, config.plugins))
-    tools, environments = collected(choose_tools(config))
+    options, wrong_options = _options(config, keys)
+    dead_groups, wrong_groups = _dead_groups(config, keys["dead_groups"])
+    entries, wrong_entries = read_entries(config.verifiers)
+    verifiers, wrong_verifiers = build_verifiers(entries, config.plugins)
+    eval_entries, wrong_eval_entries = read_entries(config.eval_verifiers, "eval_verifiers")
+    eval_verifiers, wrong_eval_verifiers = build_verifiers(eval_entries, config.plugins)
+    wrong_labels = verifier_problems(config, entries, eval_entries)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
-    written = {field: named(field, getattr(config, field)) for field in _REGISTRIES}
-    names = {field: name for field, (name, _) in written.items() if name is not None}
+    monitor, wrong_monitor = choose_monitor(options["diagnosis"], verifiers, config.plugins)
+    (tools, environments), wrong_tools = choose_tools(config)
+
+    names = {field: keys[field]["name"] for field in _REGISTRIES if keys[field]}
+    keywords = {field: {key: value for key, value in keys[field].items() if key != "name"} for field in names}
+    chosen, wrong_advantage = _part("advantage", names, keywords, Chosen, estimator_problems)
+    estimators: tuple[Chosen, ...] = ()
+    if chosen is not None:
+        with suppress(VerifierError, TypeError, ValueError, AttributeError):  # reported with the keywords
+            estimators = tuple(starmap(Chosen, estimators_of(*chosen)))
+    units = {estimator.per for estimator, _ in estimators}
+    advantage_per = "step" if "step" in units else "token" if "token" in units else "completion"
+    objective: Objective | None = None
+    wrong_objective: list[Problem] = []
+    if "objective" in names:
+        objective, wrong_objective = compose_objective(
+            names["objective"],
+            keywords["objective"],
+            beta=config.beta,
+            advantage_per=advantage_per,
+            use_bias_correction_kl=config.use_bias_correction_kl,
+        )
+    selected, wrong_selection = _part("selection", names, keywords, Selected, selection_problems)
+    in_reward = objective is not None and objective.kl_in_reward
+    if chosen is None and (in_reward or dead_groups.name != "keep"):  # TRL's own estimator sees no other rows
+        name, equivalent = equivalent_advantage(config)
+        chosen = Chosen(get_advantage(name), equivalent)
+        estimators = (chosen,)
+
     built = {"advantage": chosen, "objective": objective, "selection": selected}
     origins |= {field: _REGISTRIES[field].way(name) for field, name in names.items() if built[field] is not None}
-    choice = Choice(config, Recipe())  # options of a field with one wrong key are the defaults: these are as written
-    how, record = choice["rollout.how"], choice["report.record"]
-    set_here = any(getattr(config, field) not in (None, []) for field in _PARTS)
-    own = set_here or choice["diagnosis.judge"] is not None or dead_groups.name != "keep"
-    lean = (own or choice["rollout.rows"] is not None) and not other_samplers(vars(config))
+    how, record = keys["rollout"].get("how"), keys["report"].get("record")  # as written, even if another key is wrong
+    is_set = any(getattr(config, field) not in (None, []) for field in _PARTS)
+    own = is_set or keys["diagnosis"].get("judge") is not None or dead_groups.name != "keep"
+    lean = (own or keys["rollout"].get("rows") is not None) and not other_samplers(vars(config))
     recipe = Recipe(
         advantage=chosen,
-        estimator_parts=parts,
+        estimator_parts=estimators,
         objective=objective,
         verifiers=verifiers,
         eval_verifiers=eval_verifiers,
         verifier_column=config.verifier_column,
         reward_weights=None if config.reward_weights is None else tuple(config.reward_weights),
-        reward_model=reward_model,
+        reward_model=options["reward_model"],
         tools=tools,
         environments=environments,
-        engine=engine,
+        engine=options["engine"],
         selection=selected,
         dead_groups=dead_groups,
-        critic=critic,
+        critic=options["critic"],
         monitor=monitor,
-        stop_on=tuple(diagnosis.stop_on),
-        rollout=replace(rollout, how=how or ("auto" if lean else "stock")),
+        stop_on=tuple(options["diagnosis"].stop_on),
+        rollout=replace(options["rollout"], how=how or ("auto" if lean else "stock")),
         rollout_is_set=how is not None,
-        report=replace(report, record=own if record is None else bool(record)),
+        report=replace(options["report"], record=own if record is None else bool(record)),
         names=names,
-        keywords={field: written[field][1] for field in names},
+        keywords=keywords,
         origins=origins,
     )
-    choice = Choice(config, recipe)
+    choice = ConfigFacts(config, recipe)
+    wrong_start = start_problems(recipe.reward_model)
+    problems = [*wrong_advantage, *wrong_objective, *wrong_selection, *wrong_groups, *wrong_entries]
+    problems += [
+        *wrong_eval_entries,
+        *wrong_verifiers,
+        *wrong_eval_verifiers,
+        *wrong_labels,
+        *wrong_options,
+        *wrong_monitor,
+    ]
+    problems += wrong_tools
     problems += [] if wrong_advantage else advantage_problems(config, recipe, entries)
-    problems += start_problems(reward_model)
-    problems += monitor_problems(config, recipe)
+    problems += [*wrong_start, *monitor_problems(config, recipe)]
     return recipe, [*problems, *broken_rules(parts_of(choice), choice)]
 
 
 def _part(
-    field: str, config: Any, made: Callable[..., Any], problems_of: Callable[..., list[str]]
+    field: str,
+    names: Mapping[str, str],
+    keywords: Mapping[str, Mapping[str, Any]],
+    kind: type,
+    problems_of: Callable[..., list[str]],
 ) -> tuple[Any, list[Problem]]:
     """The part of a registry with its keywords, None without one; problems of both."""
-    name, keywords = named(field, getattr(config, field))
-    if name is None:
+    if field not in names:
         return None, []
     try:
-        part = _REGISTRIES[field].get(name)
-        return made(part, keywords), [*problems_of(part, keywords)]
+        part = _REGISTRIES[field].get(names[field])
+        return kind(part, keywords[field]), [*problems_of(part, keywords[field])]
     except VerifierError as error:
         return None, [error if isinstance(error, PluginError) else str(error)]
 
 
-def _objective(config: Any, advantage_per: str) -> tuple[Objective | None, list[Problem]]:
-    """The objective that a config names, and every problem of its composition; None without one."""
-    name, keywords = named("objective", config.objective)
-    if name is None:
-        return None, []
-    return compose_objective(
-        name,
-        keywords,
-        beta=config.beta,
-        advantage_per=advantage_per,
-        use_bias_correction_kl=config.use_bias_correction_kl,
-    )
+def _options(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """The options of each field, and their problems; with a problem the defaults, None for a part of its own."""
+    options: dict[str, Any] = {}
+    problems: list[str] = []
+    for field, schema in _OPTIONS.items():
+        values = getattr(config, field)
+        if field in HEADS:
+            values = {
+                key: int(value) if isinstance(value, float) and value % 1 == 0 else value  # YAML writes 1e3 as a float
+                for key, value in keys[field].items()
+            }
+        wrong = option_problems(field, schema, values or {}, where="key", bare=True)
+        problems += wrong
+        options[field] = schema(**values) if values is not None and not wrong else schema() if field in HEADS else None
+    model = options["reward_model"]
+    if model is not None and model.weight is None:
+        options["reward_model"] = replace(model, weight=weight_among(config.reward_weights))
+    return options, problems
 
 
-def _options(field: str, schema: Any, config: Any) -> tuple[Any, list[str]]:
-    """The options of a field; None where it is unset or one is wrong. What is wrong with each by itself."""
-    given = getattr(config, field)
-    if field in HEADS:
-        given = {
-            key: int(value) if isinstance(value, float) and value % 1 == 0 else value  # YAML writes 1e3 as a float
-            for key, value in read_form(field, given).items()
-        }
-    problems = option_problems(field, schema, given or {}, where="key", bare=True)
-    return (None if given is None or problems else schema(**given)), problems
-
-
-def _dead_groups(config: Any) -> tuple[DeadGroups, list[str]]:
-    """The way of a config with dead groups, unset keywords at their defaults, and what is wrong with it."""
-    name, given = named("dead_groups", config.dead_groups)
+def _dead_groups(config: Any, keys: Mapping[str, Any]) -> tuple[DeadGroups, list[str]]:
+    """The way with dead groups, unset keywords at their defaults, and its problems."""
+    name, keywords = keys.get("name"), {key: value for key, value in keys.items() if key != "name"}
     if name is None or name not in DEAD_GROUPS:
         return DeadGroups(), [f"dead_groups: {unknown('name', str(name), list(DEAD_GROUPS))}"]
-    if problems := option_problems(f"dead_groups {name!r}", DEAD_GROUPS[name], given):
+    if problems := option_problems(f"dead_groups {name!r}", DEAD_GROUPS[name], keywords):
         return DeadGroups(name), problems
-    keywords = asdict(DEAD_GROUPS[name](**given))
+    keywords = asdict(DEAD_GROUPS[name](**keywords))
     if name == "roulette" and keywords["after"] is None:
         keywords["after"] = max(2, config.num_generations // 4)
     return DeadGroups(name, keywords), []

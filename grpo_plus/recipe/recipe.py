@@ -1,10 +1,11 @@
 """`Recipe`: the parts of a run, resolved once from the names in its config and frozen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from grpo_plus.recipe.entries import VerifierPart
 from grpo_plus.recipe.settings import EngineOptions, ReportOptions, RolloutOptions
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from grpo_plus.recipe.critic_options import CriticOptions
     from grpo_plus.recipe.reward_model_options import RewardModelOptions
     from grpo_plus.selection import Selection
-    from grpo_verifiers import Verifier
-    from grpo_verifiers.base.traits import OnError
     from grpo_verifiers.tools.part import ToolPart
 
 
@@ -37,66 +36,8 @@ class Selected(NamedTuple):
         return bool(self.selection.draws and self.keywords.get("weighted", self.selection.weighted))
 
 
-def unit_of(parts: Sequence[Chosen]) -> str:
-    """The unit that has one advantage under these estimators together: completion, step or token."""
-    units = {estimator.per for estimator, _ in parts}
-    return next((unit for unit in ("step", "token") if unit in units), "completion")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One item of the config's ``verifiers`` or ``eval_verifiers``."""
-
-    name: str
-    label: str
-    weight: float | None = None
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, str] = field(default_factory=dict)
-    timeout: float | None = None
-    on_error: "OnError | None" = None
-    isolation: str | None = None
-
-    def build(self, plugins: Sequence[str] = ()) -> "Verifier":
-        """The verifier itself; its workers import the plug-ins first."""
-        from grpo_verifiers import get_verifier
-
-        return get_verifier(
-            self.name,
-            label=self.label,
-            columns=dict(self.columns),
-            timeout=self.timeout,
-            on_error=self.on_error,
-            isolation=self.isolation,
-            plugins=plugins,
-            **self.kwargs,
-        )
-
-
-@dataclass(frozen=True)
-class VerifierPart:
-    """A verifier and the entry that it was built from."""
-
-    entry: Entry
-    verifier: "Verifier"
-
-    @property
-    def label(self) -> str:
-        """Its name in columns and metrics."""
-        return self.entry.label
-
-    @property
-    def weight(self) -> float | None:
-        """Its weight in the sum of rewards; None leaves it to ``reward_weights``."""
-        return self.entry.weight
-
-    @property
-    def gives_steps(self) -> bool | None:
-        """Whether its verdicts have steps; None where only running it can tell."""
-        return self.verifier.gives_steps
-
-
 class DeadGroups(NamedTuple):
-    """What becomes of groups without contrast, and its keywords, those that are unset at their defaults."""
+    """The treatment of groups without contrast, and its keywords with their defaults."""
 
     name: str = "keep"
     keywords: Mapping[str, Any] = MappingProxyType({})
@@ -104,7 +45,7 @@ class DeadGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class Monitor:
-    """`DiagnosisOptions` with the judge; ``against`` names the verifier that is watched, None: the whole reward."""
+    """`DiagnosisOptions` with the judge; ``against`` names the verifier that is watched, None: the total reward."""
 
     every: int
     sample: int
@@ -114,7 +55,7 @@ class Monitor:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parts of a run. Its defaults are those of a plain `GRPOConfig`, which has none of ours.
+    """The parts of a run. Its defaults are those of a plain `GRPOConfig`, without parts of grpo_plus.
 
     Attributes:
         advantage: the estimator that replaces TRL's advantages, as configured. With a KL term in the reward it is set
@@ -129,12 +70,12 @@ class Recipe:
         tools: the tools that the model may call.
         environments: the environment of a row by the value of its column; under None the one of all rows.
         engine: how the update runs.
-        selection: how often each prompt is drawn; None: TRL's sampler draws, and no history is kept.
-        dead_groups: what becomes of groups without contrast.
-        critic: how a critic's values are made and learned; None: there is none.
+        selection: sampling weights of the prompts; None: TRL's sampler, without a history.
+        dead_groups: the treatment of groups without contrast.
+        critic: the options of a critic; None without one.
         monitor: the judge that samples of training are shown to; None: there is none.
         stop_on: names of the findings that end the run.
-        rollout: how completions are drawn, with ``how`` decided.
+        rollout: the sampling of completions, with ``how`` decided.
         rollout_is_set: the config decides it.
         report: its record and report, with ``record`` decided.
         names: advantage, objective and selection as the config names them.
@@ -169,7 +110,8 @@ class Recipe:
     @property
     def advantage_per(self) -> str:
         """The unit that has one advantage: completion, step or token."""
-        return unit_of(self.estimator_parts)
+        units = {estimator.per for estimator, _ in self.estimator_parts}
+        return next((unit for unit in ("step", "token") if unit in units), "completion")
 
     @property
     def step_sources(self) -> tuple[str | None, ...] | None:
@@ -179,7 +121,7 @@ class Recipe:
 
     @property
     def own_turns(self) -> bool:
-        """The steps are the turns as the environment rewards them: states are read, and nobody else is named."""
+        """The steps are the turns as the environment rewards them: states are read, and no verifier is named."""
         reading = [(part, keywords) for part, keywords in self.estimator_parts if part.reads_steps]
         return self.step_source is None and bool(reading) and all(part.reads_states for part, _ in reading)
 
@@ -196,7 +138,7 @@ class Recipe:
 
     @property
     def step_givers(self) -> dict[str, bool | None]:
-        """Label of every rewarding verifier to whether it gives steps; None where only running it can tell."""
+        """Label of every rewarding verifier to True if it gives steps; None: only a run shows it."""
         return {part.label: part.gives_steps for part in self.verifiers}
 
     @property

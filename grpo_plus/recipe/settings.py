@@ -11,7 +11,7 @@ Most = Annotated[int, Range(1, text="a positive integer")]
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How the update runs.
+    """The computation of the update.
 
     Attributes:
         layout: ``auto`` chooses per micro-batch; ``packed``, ``trimmed`` and ``stock`` force it.
@@ -24,14 +24,14 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class RolloutOptions:
-    """How completions are drawn.
+    """The sampling of completions.
 
     Attributes:
         how: ``stock`` is TRL's own way, ``auto`` reads each prompt once and lets rows leave that have ended, wherever
-            that has the same distribution; None: ``auto`` where a part of ours is set and nothing else draws.
-        rows: most rows drawn at once with ``auto``; None for as many as memory allows.
+            that has the same distribution; None: ``auto`` where a part of grpo_plus is set and nothing else samples.
+        rows: most rows sampled at once with ``auto``; None for as many as memory allows.
         vllm_sync: how weights go to a vLLM server (``use_vllm: true``, ``vllm_mode: server``): the ``adapter`` alone,
-            all as ``files`` in a folder that it sees, or on TRL's own path with ``nccl``; None: what there is decides.
+            all as ``files`` in a folder that it sees, or on TRL's own path with ``nccl``; None: the server decides.
     """
 
     how: Literal["stock", "auto"] | None = None
@@ -44,7 +44,7 @@ class ReportOptions:
     """The record of a run, and when it is written as a page.
 
     Attributes:
-        record: metrics and sampled groups, in ``output_dir/grpo_plus``; None: where a part of ours is set.
+        record: metrics and sampled groups, in ``output_dir/grpo_plus``; None: where a part of grpo_plus is set.
             Bounded: at most 50 MB and about 2% of the time.
         every: steps after which ``output_dir/report.html`` is written anew while training; None: at the end only; 0:
             never.
@@ -61,9 +61,9 @@ class DiagnosisOptions:
     Attributes:
         judge: looks at samples of the training completions and rewards nothing: an entry of ``verifiers``, or
             ``strict`` for the stricter twin of the verifier that rewards; None: only ``eval_verifiers`` are looked at.
-        every: optimizer steps between its checks, at least: they are made where completions are drawn.
+        every: optimizer steps between its checks, at least: they follow a sampling of completions.
         sample: completions of a check, at most.
-        against: label of the verifier whose score is watched; None: the one that the judge is a twin of, or the whole
+        against: label of the verifier whose score is watched; None: the one that the judge is a twin of, or the total
             reward.
         stop_on: names of findings that end the run in order as they begin.
     """

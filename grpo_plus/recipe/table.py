@@ -1,38 +1,43 @@
-"""The table: what each part needs, excludes and replaces among fields, wrappers and other parts."""
+"""The table of needs, exclusions and replacements of each part, among fields, wrappers and other parts."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from grpo_plus.objectives.ratio_use import reads_old_logps
-from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.choice import ConfigFacts
+from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.reward_model_options import NAME
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_plus.recipe.truncation import UNSCORED
-from grpo_verifiers.rules import ConfigPart, PartRule, Test, excludes, needs, notes, replaces
+from grpo_verifiers.redaction import get_logger
+from grpo_verifiers.rules import Condition, ConfigPart, PartRule, broken_rules, excludes, needs, notes, replaces
+
+logger = get_logger("grpo_plus")
 
 
-def _adapter(key: str) -> Test:
+def _adapter(key: str) -> Condition:
     return lambda c: c.recipe.critic.on in {"trunk", "model"} and getattr(c.recipe.critic, key) is not None
 
 
-def _noisy(key: str) -> Test:
+def _noisy(key: str) -> Condition:
     return lambda c: c[f"engine.{key}"] not in {None, "auto", "stock"} and c.config.neftune_noise_alpha is not None
 
 
-def _unjudged(key: str) -> Test:
+def _unjudged(key: str) -> Condition:
     plain = getattr(DiagnosisOptions(), key)
     return lambda c: c["diagnosis.judge"] is None and c[f"diagnosis.{key}"] not in (None, plain)
 
 
-def _learning(key: str, when: Test) -> Test:
+def _learning(key: str, when: Condition) -> Condition:
     return lambda c: key in (c.config.reward_model or {}) and when(c.recipe.reward_model)
 
 
 # fmt: off
 _SEVERAL = "Set num_generations to 2 or more, a divisor of the generation batch"
 _BESIDE = (
-    excludes("DeepSpeed", "it trains weights beside the policy's", way="Use DDP or one process",
+    excludes("DeepSpeed", "it trains weights other than the policy's", way="Use DDP or one process",
              when=lambda c: c.deepspeed),
-    excludes("FSDP", "it trains weights beside the policy's", way="Use DDP or one process", when=lambda c: c.fsdp),
+    excludes("FSDP", "it trains weights other than the policy's", way="Use DDP or one process", when=lambda c: c.fsdp),
     excludes("fp16", "it has a loss of its own, which no gradient scaler scales", way="Use bf16"),
 )
 _WEIGHING = (
@@ -68,15 +73,15 @@ PARTS = (
         needs("more completions of a prompt", "num_generations is {c.size}", way="{c.too_few}",
               when=lambda c: c.too_few),
         needs("critic", "it reads a critic's values", way="Set critic: {{}}",
-              when=lambda c: c.config.critic is None and c.reads("reads_values")),
+              when=lambda c: c.config.critic is None and c.reads_values),
         needs("an environment with state_key", "it compares turns that begin in the same state",
               way="Add the method (equal keys are equal states), or take {{name: process, credit: turn}}",
-              when=lambda c: c.reads("reads_states") and not any(e.states for e in c.recipe.environments.values())),
+              when=lambda c: c.reads_states and not any(e.states for e in c.recipe.environments.values())),
     )),
     ConfigPart("critic", lambda c: c.recipe.critic is not None, (
         needs("advantage", "the estimator reads no values, so nothing would read it", way="Set advantage: gae",
-              when=lambda c: not c.reads("reads_values") and (c.recipe.advantage or "advantage" not in c.recipe.names)),
-        excludes("dead_groups", "advantages against a critic compare nothing within a group, so no group is dead"),
+              when=lambda c: not c.reads_values and (c.recipe.advantage or "advantage" not in c.recipe.names)),
+        excludes("dead_groups", "advantages against a critic compare nothing in a group, so no group is dead"),
         *_BESIDE,
         needs("more max_steps", "the policy is not trained before step {c.recipe.critic.warmup_steps} (warmup_steps)",
               when=lambda c: 0 < c.config.max_steps <= c.recipe.critic.warmup_steps, way="Lower warmup_steps"),
@@ -96,7 +101,7 @@ PARTS = (
               when=lambda c: c.size == 1 and c.config.advantage is not None),
         excludes("num_generations", "contrast takes two completions, so there is no rest to save", 2,
                  way="Set it to 3 or more, or take resample", when=lambda c: c.dead == "roulette" and c.size == 2),
-        notes("it decides what is in the batch, and the scale of the advantages is that of the whole batch",
+        notes("it decides what is in the batch, and the scale of the advantages is that of the entire batch",
               lambda c: any(part.over_the_batch(words) for part, words in c.recipe.estimator_parts)),
         needs("a smaller after", "after ({c.after}) of {c.size} completions there is no rest to save",
               way="Set after to at most num_generations - 1", when=lambda c: c.size > 2 and (c.after or 0) >= c.size),
@@ -108,7 +113,7 @@ PARTS = (
               "so nothing would correct for groups of an earlier one", way="Take 'grpo', say, or resample",
               when=lambda c: c.objective is not None and not reads_old_logps(c.objective)),
         excludes("selection", "its weights are those of the prompts of one batch, and make up for no bias of replay's",
-                 when=lambda c: c.recipe.selection and c.recipe.selection.weighted,
+                 when=lambda c: c.weighted,
                  way="Set weighted: false there, or take resample or roulette"),
         excludes("sync_ref_model", "replayed groups keep the log-probabilities of the reference that there was",
                  when=lambda c: c.config.sync_ref_model and c.config.beta),
@@ -118,7 +123,7 @@ PARTS = (
     ConfigPart("dead_groups 'roulette', which gives rows weights,",
          lambda c: c.dead == "roulette" and c.config.objective is None, _SHARES),
     ConfigPart("selection {c[selection]!r}, which gives rows weights,",
-         lambda c: c.recipe.selection and c.recipe.selection.weighted and c.config.objective is None, _SHARES),
+         lambda c: c.weighted and c.config.objective is None, _SHARES),
     ConfigPart("selection {c[selection]!r}", lambda c: c.recipe.selection and c.recipe.selection.selection.draws, (
         excludes("shuffle_dataset", "it draws the prompts, and no order of the data is left"),
         excludes("dispatch_batches of accelerator_config", "it draws the prompts on every process",
@@ -137,7 +142,7 @@ PARTS = (
     ConfigPart("objective {c[objective]!r}", lambda c: c.objective is not None, (
         needs("importance weights per token", "it reads the sampler's",
               way="Set vllm_importance_sampling_mode to token_truncate or token_mask",
-              when=lambda c: c.objective.surrogate.piece.weighs_itself and c.corrected and not c.by_token),
+              when=lambda c: c.surrogate.weighs_itself and c.corrected and not c.by_token),
         excludes("rewards that are normalised each by itself ({c.each_reward})", "kl placement 'reward' takes the "
                  "divergence from their sum", way="Use placement 'loss'",
                  when=lambda c: c.objective.kl_in_reward and c.each_reward),
@@ -147,9 +152,9 @@ PARTS = (
         needs("num_iterations of 2 or more", "stop_fraction ends inner iterations early",
               way="Set it, or remove stop_fraction",
               when=lambda c: c.stops and c.config.num_iterations < 2),
-        needs("whole optimizer steps an iteration", "stop_fraction skips whole steps ({c.looks})",
+        needs("full optimizer steps an iteration", "stop_fraction skips full steps ({c.looks})",
               way="Make steps_per_generation a multiple of gradient_accumulation_steps, or remove stop_fraction",
-              when=lambda c: c.stops and not c.whole_iterations),
+              when=lambda c: c.stops and not c.full_iterations),
         excludes("fp16", "stop_fraction leaves steps without gradients, which its gradient scaler cannot take",
                  way="Use bf16, or remove stop_fraction", when=lambda c: c.stops and c.config.fp16),
         excludes("deepspeed", "stop_fraction leaves steps without gradients, which its engine cannot take",
@@ -160,15 +165,15 @@ PARTS = (
               "gradient depends on how a batch is split", lambda c: getattr(c.config, "router_aux_loss_coef", None)),
         notes("it has no ratio (surrogate logp) and assumes on-policy samples, but {c.off_policy}: its gradient is "
               "biased after the first step",
-              lambda c: c.off_policy and c.objective.surrogate.piece.name == "logp"),
+              lambda c: c.off_policy and c.surrogate.name == "logp"),
         notes("the KL estimator {c.objective.kl.estimator.piece.name!r} without the ratio assumes on-policy samples, "
               "but {c.off_policy}: its gradient is biased after the first step", lambda c: c.off_policy
               and c.objective.kl_in_loss and c.objective.kl is not None and not c.objective.kl.unbiased),
         notes("{c.moot}: every ratio is 1, since the policy does not move while a generation batch is trained on "
               "({c.looks}), so this plays no part", lambda c: not c.off_policy and c.moot),
     )),
-    ConfigPart("objective {c[objective]!r}, which sets how far each probability goes,",
-         lambda c: c.objective and c.objective.makes_targets, (
+    ConfigPart("objective {c[objective]!r}, which sets a target for each probability,",
+         lambda c: c.surrogate and c.surrogate.name == "target", (
         *_WEIGHING,
         needs("several optimizer steps a generation batch", "the first one knows the sign of each target only, and "
               "with {c.looks} there is no second", way="Set num_iterations to {c.least_iterations} or more",
@@ -177,7 +182,7 @@ PARTS = (
               when=lambda c: c.moves and 0 < c.config.max_steps < 2),
     )),
     ConfigPart("objective {c[objective]!r}, a loss of the completions of a group,",
-         lambda c: c.objective and c.objective.pulls_groups, (
+         lambda c: c.surrogate and c.surrogate.pulls, (
         *_WEIGHING, needs("num_generations of 2 or more", "it compares them", way=_SEVERAL, when=lambda c: c.size == 1),
     )),
     ConfigPart("TRL's own loss ({c.config.loss_type})", lambda c: c.config.objective is None, (
@@ -188,7 +193,7 @@ PARTS = (
               when=lambda c: c.config.max_completion_length is None and c.config.loss_type == "dr_grpo"),
     )),
     ConfigPart("off_policy_mask_threshold", lambda c: c.config.off_policy_mask_threshold is not None, (
-        notes("it drops what has a negative advantage in completions that are far off-policy: with advantages per "
+        notes("it drops tokens with a negative advantage in completions that are far off-policy: with advantages per "
               "{c.per} these are single tokens, not completions", lambda c: c.per != "completion"),
     )),
     ConfigPart("Sampling with {c.reshaping}", lambda c: c.reshaping, (
@@ -207,7 +212,7 @@ PARTS = (
     ConfigPart("rollout", lambda c: c.config.rollout is not None, (
         excludes("rollout.how", "{c.elsewhere} draws completions elsewhere", way="Leave it unset",
                  when=lambda c: c["rollout.how"] == "auto" and c.elsewhere),
-        excludes("rollout.rows", "the completions are not drawn by rollout: auto",
+        excludes("rollout.rows", "the completions are not sampled by rollout: auto",
                  way="Set how: auto, or leave it unset",
                  when=lambda c: c["rollout.rows"] is not None and c.recipe.rollout.how == "stock"),
         excludes("rollout.vllm_sync", "no vLLM server draws the completions", way="Set use_vllm: true and vllm_mode: "
@@ -219,7 +224,7 @@ PARTS = (
               "completions, all rows at once", lambda c: c.sharded),
     )),
     ConfigPart("report.every", lambda c: c.recipe.report.every, (
-        needs("the record", "a report is made of it; it is on where a part of ours is set",
+        needs("the record", "a report needs it; it is on where a part of grpo_plus is set",
               way="Set report: {{record: true, …}}, or remove every", when=lambda c: not c.recipe.report.record),
     )),
     ConfigPart("diagnosis", bool, tuple(
@@ -234,10 +239,10 @@ PARTS = (
         *(excludes(f"reward_model.{key}", why, way="Remove it", when=_learning(key, when))
           for keys, why, when in (
               ("pairs scale", "its head scores steps", lambda o: o.head == "process"),
-              ("scale", "its weight is 0", lambda o: not o.rewards),
+              ("scale", "its weight is 0", lambda o: o.weight == 0),
               ("model", "it is no model of its own (on: model)", lambda o: o.on != "model"),
               ("lora_r", "it is a model of its own", lambda o: o.on == "model"),
-              ("model lora_r", "start says what it is", lambda o: o.start is not None),
+              ("model lora_r", "start decides it", lambda o: o.start is not None),
               ("history", "replay is 0", lambda o: o.replay == 0),
               ("epochs batch_size learning_rate pairs replay history", "every is 0, so it is never trained",
                lambda o: o.every == 0),
@@ -263,12 +268,12 @@ PARTS = (
               way="Set every, or start to the folder of a reward model"),
         excludes("dead_groups", "of its rewards no two are equal, so no group would be dead",
                  way="Set its weight to 0, or remove dead_groups",
-                 when=lambda c: c.recipe.reward_model.rewards and c.dead),
+                 when=lambda c: c.recipe.reward_model.weight != 0 and c.dead),
         needs("num_generations of 2 or more", "it learns from pairs of them", way=_SEVERAL + ", or head to 'process'",
               when=lambda c: c.size == 1 and c.recipe.reward_model.head == "outcome" and c.recipe.reward_model.every),
-        needs("num_generations of 2 or more", "its reward is the chance to beat the others of its group",
+        needs("num_generations of 2 or more", "its reward is the chance to beat the rest of its group",
               way="Set scale to 'sigmoid' or 'raw', or num_generations to 2 or more",
-              when=lambda c: c.size == 1 and c.recipe.reward_model.rewards and c.recipe.reward_model.head == "outcome"
+              when=lambda c: c.size == 1 and c.recipe.reward_model.weight != 0 and not c.labels_steps
               and c.recipe.reward_model.reward_scale == "wins" and not c.recipe.reward_model.every),
         *_BESIDE,
     )),
@@ -278,7 +283,7 @@ PARTS = (
     )),
     ConfigPart("verifier turn_reward", lambda c: any(part.entry.name == "turn_reward" for part in
                                                (*c.recipe.verifiers, *c.recipe.eval_verifiers)), (
-        needs("an environment with get_turn_reward", "it gives what that gave", way="Add it, or take tool_valid or "
+        needs("an environment with get_turn_reward", "it scores by that method", way="Add it, or take tool_valid or "
               "another verifier that scores turns by itself",
               when=lambda c: not any(part.turn_rewards for part in c.recipe.environments.values())),
     )),
@@ -290,7 +295,7 @@ PARTS = (
 # fmt: on
 
 
-def parts_of(choice: Choice) -> Iterator[ConfigPart]:
+def parts_of(choice: ConfigFacts) -> Iterator[ConfigPart]:
     """All parts, with the rules that estimators, selections and pieces of an objective bring along."""
     yield from PARTS
     recipe = choice.recipe
@@ -301,3 +306,16 @@ def parts_of(choice: Choice) -> Iterator[ConfigPart]:
         kinds = (recipe.objective.ratio, recipe.objective.surrogate, recipe.objective.reduce)
         brought += [(f"{part.piece.kind} {part.piece.name!r}", part.piece.rules) for part in kinds]
     yield from (ConfigPart(who, bool, rules) for who, rules in brought if rules)
+
+
+def config_notes(config: Any) -> list[str]:
+    """One sentence for each surprise; for `explain` and for the log at the start of training."""
+    choice = ConfigFacts(config, recipe_of(config))
+    return broken_rules(parts_of(choice), choice, notes=True)
+
+
+def say_notes(config: Any) -> None:
+    """Log the notes on the main process."""
+    if config.process_index == 0:
+        for note in config_notes(config):
+            logger.warning("note: %s", note)

@@ -1,4 +1,4 @@
-"""The ``tools`` and the ``environment`` of a config: names or mappings with closed keys, made into parts."""
+"""The ``tools`` and the ``environment`` of a config: names or mappings with closed keys, built into parts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -21,12 +21,12 @@ def choose_tools(config: Any) -> tuple[Any, list[Problem]]:
     tools = [
         part
         for at, item in enumerate(config.tools or [])
-        if (part := _made(get_tool, f"tools[{at}]", item, problems)) is not None
+        if (part := _build(get_tool, f"tools[{at}]", item, problems)) is not None
     ]
     environments: dict[str | None, ToolPart] = {}
     for value, item in _environments(config.environment):
         where = COLUMN if value is None else f"{COLUMN}[{value!r}]"
-        part = _made(get_environment, where, item, problems)
+        part = _build(get_environment, where, item, problems)
         if part is not None:
             environments[value] = part
     if not problems:
@@ -36,7 +36,7 @@ def choose_tools(config: Any) -> tuple[Any, list[Problem]]:
 
 
 def _silent(tools: Sequence[ToolPart], environments: Sequence[ToolPart]) -> list[str]:
-    """Environments that are never called: without a call nobody asks for turns and states."""
+    """Environments that are never called: turns and states follow calls only."""
     if not environments or any(part.methods for part in (*tools, *environments)):
         return []
     names = ", ".join(dict.fromkeys(part.label for part in environments))
@@ -45,9 +45,9 @@ def _silent(tools: Sequence[ToolPart], environments: Sequence[ToolPart]) -> list
 
 
 def call_problems(recipe: Recipe, own: Sequence[str], iterations: int | None, *, open_ended: bool) -> list[str]:
-    """What looks at calls where nothing can be called: verifiers, a limit, and names that no tool has.
+    """Verifiers and a limit of calls without any tool, and names that no tool has.
 
-    ``own`` are names of tools that the trainer was given, and ``open_ended`` says that it may have others.
+    ``own`` names the trainer's own tools; with ``open_ended`` it may have more of them.
     """
     if open_ended:
         return []
@@ -80,15 +80,15 @@ def schemas_of(recipe: Recipe, row: Mapping[str, Any]) -> list[Mapping[str, Any]
     return [method.schema for part in parts for method in part.methods]
 
 
-def _environments(given: Any) -> Iterable[tuple[str | None, Any]]:
-    if given is None:
+def _environments(environment: Any) -> Iterable[tuple[str | None, Any]]:
+    if environment is None:
         return []
-    if isinstance(given, Mapping) and "name" not in given:
-        return [(str(value), item) for value, item in given.items()] or [(None, given)]
-    return [(None, given)]
+    if isinstance(environment, Mapping) and "name" not in environment:
+        return [(str(value), item) for value, item in environment.items()] or [(None, environment)]
+    return [(None, environment)]
 
 
-def _made(get: Any, where: str, item: Any, problems: list[Problem]) -> ToolPart | None:
+def _build(get: Any, where: str, item: Any, problems: list[Problem]) -> ToolPart | None:
     name, values, keywords, wrong = read_entry(where, item, KEYS, ("base",))
     problems += wrong
     if wrong:

@@ -1,4 +1,4 @@
-"""Sampling settings that change what is drawn: its probabilities are then other ones than the model's."""
+"""Sampling settings that change the distribution: probabilities of samples then differ from the model's."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -6,24 +6,24 @@ from typing import Any
 
 import torch
 
-from grpo_plus.recipe.options import mapping
+from grpo_plus.recipe.values import mapping
 
 _SCORED = frozenset(["TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper"])
 """Processors of transformers that log-probabilities account for, or that have notes of their own."""
 _SAME = frozenset(["LogitNormalization", "InfNanRemoveLogitsProcessor"])
 """Processors that leave probabilities as they are."""
 UNSCORED = (
-    "this changes what is drawn, and the loss scores tokens without it: log-probabilities are not those of what was "
-    "drawn. To be without it: a neutral value in generation_kwargs"
+    "this changes the samples, and the loss scores tokens without it: log-probabilities are not those of the "
+    "samples. To switch it off: a neutral value in generation_kwargs"
 )
 _NEUTRAL = {"top_p": (None, 1), "top_k": (None, 0, -1), "min_p": (None, 0)}
 
 
 def truncation(config: Any) -> dict[str, Any]:
-    """The settings of a config, by name, that leave tokens out when completions are drawn."""
+    """The settings of a config, by name, that leave tokens out when completions are sampled."""
     own = mapping("generation_kwargs", config.generation_kwargs)
-    given = {name: own.get(name, getattr(config, name, None)) for name in _NEUTRAL}
-    return {name: value for name, value in given.items() if value not in _NEUTRAL[name]}
+    values = {name: own.get(name, getattr(config, name, None)) for name in _NEUTRAL}
+    return {name: value for name, value in values.items() if value not in _NEUTRAL[name]}
 
 
 def shown(config: Any) -> str:

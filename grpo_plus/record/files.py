@@ -25,7 +25,7 @@ _BLOCK = 1 << 16
 
 
 class RunError(ValueError):
-    """A folder without a readable run; the message says what to do."""
+    """A folder without a readable run; the message has the remedy."""
 
 
 def plain(value: Any) -> Any:
@@ -51,10 +51,10 @@ def dump(value: Any) -> str:
 
 
 def append_line(path: Path, value: Any) -> int:
-    """Append one line, and return its size in bytes. What a kill left of a line is cut off, or closed if it is whole.
+    """Append one line; return its size in bytes. After a kill a torn line is cut off, and a complete one closed.
 
     Raises:
-        OSError: it cannot be written; nothing of it is in the file then.
+        OSError: it cannot be written; the file is unchanged then.
     """
     line = (dump(value) + "\n").encode("ascii")
     with open_own(path, "a+b", buffering=0) as file:
@@ -70,7 +70,7 @@ def append_line(path: Path, value: Any) -> int:
 
 
 def _mend(file: IO[bytes]) -> int:
-    """Let the file end with a whole line, and give its size."""
+    """End the file with a complete line; return its size."""
     end = file.seek(0, os.SEEK_END)
     start = _last_line(file, end)
     if start < end:
@@ -84,13 +84,13 @@ def _mend(file: IO[bytes]) -> int:
 
 
 def _last_line(file: IO[bytes], end: int) -> int:
-    """Where the last line begins if it has no end, otherwise the end of the file."""
+    """The beginning of a last line without an end, otherwise the end of the file."""
     at = end
     while at > 0:
         before, at = at, max(0, at - _BLOCK)
         file.seek(at)
-        if (found := file.read(before - at).rfind(b"\n")) >= 0:
-            return at + found + 1
+        if (index := file.read(before - at).rfind(b"\n")) >= 0:
+            return at + index + 1
     return 0
 
 

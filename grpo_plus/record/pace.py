@@ -11,23 +11,23 @@ SHARE_OF_TIME = 0.02
 """Largest share of the time for recording groups, after the first half second; as much again for reports."""
 
 
-class Budget:
+class ByteBudget:
     """Time and bytes for the sampled groups of a run, released in proportion to its progress.
 
-    ``counted`` are the bytes of the run so far, which a resumed one goes on from; None: those of the file. Where time
-    runs out first, what is sampled depends on the machine: no two runs need to agree.
+    ``counted`` are the bytes of the run so far, which a resumed run continues; None: those of the file. Where time
+    runs out first, the samples depend on the machine: no two runs need to agree.
     """
 
     def __init__(self) -> None:
         self.counted: int | None = None
         self._began = self._since = self._spent = 0.0
-        self._taken_back = 0
+        self._withdrawn = 0
 
     def begin(self, size: int) -> None:
         """Start or resume a run whose file has this size."""
         self._began, self._spent = time.monotonic(), 0.0
         self.counted = size if self.counted is None else self.counted
-        self._taken_back = size - self.counted
+        self._withdrawn = size - self.counted
 
     @contextlib.contextmanager
     def spending(self) -> Iterator[None]:
@@ -48,10 +48,10 @@ class Budget:
         spent = self._spent + now - self._since
         too_long = spent > 0.5 + SHARE_OF_TIME * (now - self._began)
         counted = self.counted or 0
-        return too_long or counted > BYTES * min(1.0, 0.05 + done) or counted + self._taken_back > 2 * BYTES
+        return too_long or counted > BYTES * min(1.0, 0.05 + done) or counted + self._withdrawn > 2 * BYTES
 
 
-class Pace:
+class ReportPace:
     """Limits a repeated action to a small share of the time."""
 
     def __init__(self) -> None:

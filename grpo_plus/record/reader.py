@@ -38,7 +38,7 @@ _NUMBERED = re.compile(r"checkpoint-[0-9]{1,15}")
 
 @dataclass(frozen=True)
 class Measured:
-    """One verifier's shares of right samples; None for what was not measured. ``gain`` is paired over the rows."""
+    """One verifier's shares of right samples; None for one that was not measured. ``gain`` is paired over the rows."""
 
     before: Interval | None = None
     after: Interval | None = None
@@ -67,7 +67,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What tells it from other runs of its sweep; its name where it belongs to none."""
+        """Its settings in a sweep; without a sweep its name."""
         sweep = self.info.get("sweep")
         if sweep is None:
             return self.name
@@ -83,7 +83,7 @@ class Run:
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
         """All entries by step: mappings with kind (train, eval, batch), step and values; one for each kind and step."""
-        own = _effective(self.path / FOLDER / METRICS, schema.Entry, self.damage)
+        own = _effective(self.path / FOLDER / METRICS, schema.MetricsLine, self.damage)
         latest: dict[tuple[str, int], dict[str, Any]] = {}
         for entry in [*_history(self.path, self.damage), *own]:
             key = entry["kind"], entry["step"]
@@ -102,36 +102,36 @@ class Run:
 
     @cached_property
     def _series(self) -> dict[str, tuple[list[int], list[float]]]:
-        found: dict[str, tuple[list[int], list[float]]] = {}
+        series: dict[str, tuple[list[int], list[float]]] = {}
         for entry in self.entries:
             for key, value in entry["values"].items() if entry["kind"] != "batch" else ():
                 if not isinstance(value, list):
-                    steps, values = found.setdefault(key, ([], []))
+                    steps, values = series.setdefault(key, ([], []))
                     steps.append(entry["step"])
                     values.append(float(value))
-        return found
+        return series
 
     def quantiles(self) -> tuple[list[int], list[list[float]]]:
         """Steps, and the quantiles of the advantages of each step's generation batch."""
-        found = [
+        pairs = [
             (entry["step"], entry["values"]["quantiles"])
             for entry in self.entries
             if entry["kind"] == "batch" and isinstance(entry["values"].get("quantiles"), list)
         ]
-        return [step for step, _ in found], [values for _, values in found]
+        return [step for step, _ in pairs], [values for _, values in pairs]
 
     def prompts(self) -> list[dict[str, Any]]:
-        """How the prompts of the dataset stood after generation batches, by step."""
-        lines = _effective(self.path / FOLDER / PROMPTS, schema.Prompts, self.damage)
+        """The state of the prompts of the dataset after each generation batch, by step."""
+        lines = _effective(self.path / FOLDER / PROMPTS, schema.PromptsLine, self.damage)
         return sorted(lines, key=lambda line: line["step"])
 
     def findings(self) -> list[dict[str, Any]]:
-        """What was found while the run was going on: beginnings and ends, in order."""
-        return _effective(self.path / FOLDER / FINDINGS, schema.Found, self.damage)
+        """Findings during the run: beginnings and ends, in order."""
+        return _effective(self.path / FOLDER / FINDINGS, schema.FindingLine, self.damage)
 
     @cached_property
     def measured(self) -> dict[str, Measured]:
-        """Accuracies on held-out rows before and after training, by the verifier's label."""
+        """Accuracies on the measured rows before and after training, by the verifier's label."""
         return read_measured(self.path)
 
     def groups(self) -> Iterator[dict[str, Any]]:
@@ -167,7 +167,7 @@ def open_run(path: str | Path) -> Run:
             )
         damage: list[str] = []
         info = _info(folder, damage)
-    except (OSError, RuntimeError) as error:  # RuntimeError: nobody's home
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
         if isinstance(error, RecursionError):
             raise
         raise RunError(f"{folder} cannot be read: {error}.") from error
@@ -186,9 +186,9 @@ def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
     if not isinstance(info, dict):
         damage.append(f"{FOLDER}/{RUN} holds no mapping, so parts and settings are not shown")
         return {}
-    found, broken = schema.known_fields(schema.Info, info)
-    if found.get("schema", SCHEMA + 1) > SCHEMA:
-        version = found.get("versions", {}).get("grpo_plus", "of another version")
+    fields, broken = schema.declared_fields(schema.Info, info)
+    if fields.get("schema", SCHEMA + 1) > SCHEMA:
+        version = fields.get("versions", {}).get("grpo_plus", "of another version")
         raise RunError(
             f"{path} is of schema {info.get('schema')!r:.80}, and this version reads up to {SCHEMA}: it was written by "
             f"grpo_plus {version}. Upgrade grpo_plus to it."
@@ -197,22 +197,22 @@ def _info(folder: Path, damage: list[str]) -> dict[str, Any]:
     sweep = folder / FOLDER / SWEEP
     if sweep.exists():
         try:
-            found["sweep"] = schema.reader(schema.Sweep)(json.loads(read_text(sweep)))
+            fields["sweep"] = schema.reader(schema.Sweep)(json.loads(read_text(sweep)))
         except (ValueError, RecursionError):
-            damage.append(f"{FOLDER}/{SWEEP} is broken, so the run stands alone")
-    return found
+            damage.append(f"{FOLDER}/{SWEEP} is broken, so the run is read without a sweep")
+    return fields
 
 
 def _status(folder: Path, info: dict[str, Any]) -> str:
     """The status of the run; a killed run is still marked as running."""
-    said: str = info.get("status", "unknown")
-    if said != "running":
-        return said
+    status: str = info.get("status", "unknown")
+    if status != "running":
+        return status
     if info.get("host") == socket.gethostname():
         return "running" if _is_alive(info.get("pid")) else "interrupted"
     written = [path for path in (folder / FOLDER / RUN, folder / FOLDER / METRICS) if path.exists()]
-    heard = max(path.stat().st_mtime for path in written)
-    return "running" if time.time() - heard < STALE else "interrupted"
+    last = max(path.stat().st_mtime for path in written)
+    return "running" if time.time() - last < STALE else "interrupted"
 
 
 def _is_alive(pid: Any) -> bool:
@@ -230,16 +230,16 @@ def _is_alive(pid: Any) -> bool:
 def _effective(path: Path, kind: type, damage: list[str]) -> list[dict[str, Any]]:
     """The valid lines: a run that resumes from a step takes back all lines of later steps."""
     read, read_begin = schema.reader(kind), schema.reader(schema.Begin)
-    kept: list[dict[str, Any]] = []
+    valid: list[dict[str, Any]] = []
     broken = 0
     try:
         for line in read_lines(path):
             try:
                 if line is not None and line.get("kind") == "begin":
                     step = read_begin(line)["step"]
-                    kept = [earlier for earlier in kept if earlier["step"] <= step]
+                    valid = [earlier for earlier in valid if earlier["step"] <= step]
                 else:
-                    kept.append(read(line))
+                    valid.append(read(line))
             except schema.Malformed:
                 broken += 1
     except OSError as error:
@@ -247,20 +247,20 @@ def _effective(path: Path, kind: type, damage: list[str]) -> list[dict[str, Any]
     if broken:
         lines = "1 line" if broken == 1 else f"{broken} lines"
         damage.append(f"{lines} of {FOLDER}/{path.name} cannot be read and were left out, as after a kill")
-    return kept
+    return valid
 
 
 def _runs_inside(folder: Path) -> str:
     """A sentence that names runs one or two levels below."""
-    found = []
+    folders = []
     for pattern in (f"*/{FOLDER}/{RUN}", f"*/*/{FOLDER}/{RUN}", f"*/checkpoint-*/{_STATE}"):
-        found += [str(path.parent.parent) for path in folder.glob(pattern)]
-    names = sorted(set(found))[:5]
+        folders += [str(path.parent.parent) for path in folder.glob(pattern)]
+    names = sorted(set(folders))[:5]
     return f" There are runs in {', '.join(names)}." if names else ""
 
 
 def read_measured(folder: Path) -> dict[str, Measured]:
-    """The accuracy on held-out rows by the verifier's label; whatever cannot be read is left out."""
+    """The accuracy on the measured rows by the verifier's label; unreadable values are left out."""
     (before, _), (after, gains) = (_results(folder / MEASURE / f"{when}.json") for when in ("before", "after"))
     return {label: Measured(before.get(label), after.get(label), gains.get(label)) for label in {**before, **after}}
 
@@ -276,15 +276,15 @@ def _results(path: Path) -> tuple[dict[str, Interval], dict[str, Interval]]:
     return accuracies, gains
 
 
-def _accuracy(found: Any) -> Interval | None:
-    passes = found.get("pass_at") if isinstance(found, Mapping) else None
+def _accuracy(result: Any) -> Interval | None:
+    passes = result.get("pass_at") if isinstance(result, Mapping) else None
     return _share(passes.get("1"), 0.0) if isinstance(passes, Mapping) else None
 
 
-def _share(found: Any, least: float) -> Interval | None:
-    if not isinstance(found, Mapping):
+def _share(result: Any, least: float) -> Interval | None:
+    if not isinstance(result, Mapping):
         return None
-    ends = [found.get(name) for name in ("value", "low", "high")]
+    ends = [result.get(name) for name in ("value", "low", "high")]
     if not all(isinstance(end, int | float) and not isinstance(end, bool) and not math.isnan(end) for end in ends):
         return None
     value, low, high = (float(end) for end in ends)  # type: ignore[arg-type]
@@ -293,9 +293,9 @@ def _share(found: Any, least: float) -> Interval | None:
 
 def _states(folder: Path) -> list[Path]:
     """The trainer states of a run's folder, by step."""
-    found = [path for path in folder.glob(f"checkpoint-*/{_STATE}") if _NUMBERED.fullmatch(path.parent.name)]
-    found.sort(key=lambda path: int(path.parent.name.rpartition("-")[2]))
-    return [*found, *([folder / _STATE] if (folder / _STATE).is_file() else [])]
+    states = [path for path in folder.glob(f"checkpoint-*/{_STATE}") if _NUMBERED.fullmatch(path.parent.name)]
+    states.sort(key=lambda path: int(path.parent.name.rpartition("-")[2]))
+    return [*states, *([folder / _STATE] if (folder / _STATE).is_file() else [])]
 
 
 def _history(folder: Path, damage: list[str]) -> list[dict[str, Any]]:

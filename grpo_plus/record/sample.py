@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.record.turns import judged_turns
 from grpo_plus.sampling.token_spans import Decode, token_ends, token_span
 from grpo_verifiers.redaction import redact_text
-from grpo_verifiers.stats import evenly
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import StepScores
 
 GROUPS_PER_BATCH = 4
 TOKENS_KEPT = 2048
-"""Of one completion; a longer one loses its middle, since the answer stands at the end."""
+"""Of one completion; a longer one loses its middle, since the answer is at the end."""
 PROMPT_KEPT = 8000
 REASON_KEPT = 500
 SINGLE = 9  # significant digits that give a float32 back exactly
-SHOWN = 4  # significant digits of what is only looked at
+SHOWN = 4  # significant digits of values for display
 
 
 def choose(totals: Sequence[float | None], size: int, most: int = GROUPS_PER_BATCH) -> list[int]:
@@ -32,9 +31,15 @@ def choose(totals: Sequence[float | None], size: int, most: int = GROUPS_PER_BAT
         scored = [value for value in totals[group * size : (group + 1) * size] if value is not None]
         contrast = bool(scored) and max(scored) - min(scored) > 1e-6 * max(1.0, *map(abs, scored))
         (live if contrast else dead).append(group)
-    wanted_dead = min(len(dead), max(1, most - len(live))) if most > 1 else 0
-    kept = evenly(live, most - wanted_dead)
-    return sorted([*kept, *evenly(dead, most - len(kept))])
+    dead_count = min(len(dead), max(1, most - len(live))) if most > 1 else 0
+    chosen = _spread(live, most - dead_count)
+    return sorted([*chosen, *_spread(dead, most - len(chosen))])
+
+
+def _spread(items: Sequence[int], count: int) -> list[int]:
+    if len(items) <= count:
+        return list(items)
+    return [items[position * len(items) // count] for position in range(count)]
 
 
 def as_text(message: Any) -> str:
@@ -68,23 +73,23 @@ def pieces(ids: Sequence[int], decode: Decode) -> tuple[list[str], list[int]]:
 
 def runs(flags: Sequence[bool]) -> list[list[int]]:
     """The stretches of true flags as (first, one past the last)."""
-    found: list[list[int]] = []
+    spans: list[list[int]] = []
     for at, flag in enumerate(flags):
-        if flag and found and found[-1][1] == at:
-            found[-1][1] = at + 1
+        if flag and spans and spans[-1][1] == at:
+            spans[-1][1] = at + 1
         elif flag:
-            found.append([at, at + 1])
-    return found
+            spans.append([at, at + 1])
+    return spans
 
 
 def steps_by_row(steps: "StepScores | None") -> dict[int, list[list[Any]]]:
     """The steps of each completion as [first token, one past the last, score or None]."""
-    found: dict[int, list[list[Any]]] = {}
+    rows: dict[int, list[list[Any]]] = {}
     if steps is not None:
         spans, scores = steps.spans.tolist(), steps.scores.tolist()
         for row, span, score in zip(steps.rows.tolist(), spans, scores, strict=True):
-            found.setdefault(row, []).append([*span, None if score != score else digits(score)])  # noqa: PLR0124 - NaN
-    return found
+            rows.setdefault(row, []).append([*span, None if score != score else digits(score)])  # noqa: PLR0124 - NaN
+    return rows
 
 
 def completion_record(
@@ -143,7 +148,7 @@ def _verdict(verdict: Mapping[str, Any], ends: Sequence[int]) -> dict[str, Any]:
 
 
 def digits(value: float, most: int = SINGLE) -> float:
-    """A number in so many digits, unless told otherwise the fewest that restore a float32."""
+    """Round a number to so many digits; by default the fewest that restore a float32."""
     return float(f"{value:.{most}g}")
 
 

@@ -1,7 +1,7 @@
 """The files of a record as types, and one reader that checks JSON against a type.
 
 ``docs/record.md`` describes the fields in words. A reader returns the checked value without unknown fields and raises
-`Malformed` for anything else, so that every value on a page has its declared type, whatever the file holds.
+`Malformed` for anything else, so that every value on a page has its declared type.
 """
 
 import math
@@ -50,7 +50,7 @@ def number(value: Any) -> float:
 
 
 def count(value: Any) -> int:
-    """A whole number from 0: a count, a step or a position."""
+    """An integer from 0: a count, a step or a position."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= FARTHEST:
         raise Malformed
     return value
@@ -65,8 +65,8 @@ def score(value: Any) -> float | None:
 
 def settings(value: Any) -> dict[str, Any]:
     """Nested plain data by name."""
-    found: dict[str, Any] = _plain(of(dict, value), 0)
-    return found
+    values: dict[str, Any] = _plain(of(dict, value), 0)
+    return values
 
 
 def _plain(value: Any, depth: int) -> Any:
@@ -85,13 +85,13 @@ def _plain(value: Any, depth: int) -> Any:
 
 def figures(value: Any) -> dict[str, float | list[float]]:
     """Numbers and lists of numbers by name; other values are left out."""
-    found: dict[str, float | list[float]] = {}
+    values: dict[str, float | list[float]] = {}
     for name, item in of(dict, value).items():
         try:
-            found[name] = [number(each) for each in item] if isinstance(item, list) else number(item)
+            values[name] = [number(each) for each in item] if isinstance(item, list) else number(item)
         except Malformed:
             continue
-    return found
+    return values
 
 
 def span(value: Any) -> list[int]:
@@ -122,7 +122,7 @@ class Begin(TypedDict):
     step: Count
 
 
-class Entry(TypedDict):
+class MetricsLine(TypedDict):
     """A line of ``metrics.jsonl``: the log of a step, or the advantages of a generation batch."""
 
     kind: str
@@ -131,7 +131,7 @@ class Entry(TypedDict):
     time: NotRequired[Score]
 
 
-class Verdict(TypedDict, total=False):
+class VerdictData(TypedDict, total=False):
     """The verdict of one verifier on a completion."""
 
     verifier: str
@@ -140,7 +140,7 @@ class Verdict(TypedDict, total=False):
     steps: list[ScoredSpan]
 
 
-class Call(TypedDict):
+class CallData(TypedDict):
     """A call of a tool in a turn."""
 
     name: str
@@ -150,12 +150,12 @@ class Call(TypedDict):
     seconds: NotRequired[Score]
 
 
-class Turn(TypedDict):
-    """A turn of a completion: what the model did in one go, and what came back."""
+class TurnData(TypedDict):
+    """A turn of a completion: text and calls of the model, and their results."""
 
     tokens: Span
     text: NotRequired[str]
-    calls: NotRequired[list[Call]]
+    calls: NotRequired[list[CallData]]
     left_out: NotRequired[Count]
     state: NotRequired[str | None]
     reward: NotRequired[Score]
@@ -163,7 +163,7 @@ class Turn(TypedDict):
     score: NotRequired[Score]
 
 
-class Completion(TypedDict):
+class CompletionData(TypedDict):
     """A completion of a group."""
 
     pieces: list[str]
@@ -173,11 +173,11 @@ class Completion(TypedDict):
     advantage: NotRequired[Score]
     token_advantages: NotRequired[list[Number] | None]
     token_values: NotRequired[list[Score] | None]
-    verdicts: NotRequired[list[Verdict] | None]
+    verdicts: NotRequired[list[VerdictData] | None]
     steps: NotRequired[list[ScoredSpan] | None]
     untrained: NotRequired[list[Span] | None]
     left_off: NotRequired[Span | None]
-    turns: NotRequired[list[Turn] | None]
+    turns: NotRequired[list[TurnData] | None]
 
 
 class Group(TypedDict):
@@ -188,7 +188,7 @@ class Group(TypedDict):
     mode: str
     group: Count
     rewards: list[str]
-    completions: list[Completion]
+    completions: list[CompletionData]
     prompt: NotRequired[str]
     weights: NotRequired[list[Number] | None]
     time: NotRequired[Score]
@@ -202,8 +202,8 @@ class Rate(TypedDict):
     rate: Number
 
 
-class Prompts(TypedDict):
-    """A line of ``prompts.jsonl``: how the prompts of the dataset stand after a generation batch."""
+class PromptsLine(TypedDict):
+    """A line of ``prompts.jsonl``: the state of the prompts of the dataset after a generation batch."""
 
     kind: Literal["prompts"]
     step: Count
@@ -228,7 +228,7 @@ class Example(TypedDict, total=False):
     reason: str
 
 
-class Found(TypedDict):
+class FindingLine(TypedDict):
     """A line of ``findings.jsonl``: the beginning or the end of a finding."""
 
     kind: Literal["finding"]
@@ -262,7 +262,7 @@ class Model(TypedDict, total=False):
     adapter: bool
 
 
-class Part(TypedDict):
+class PartData(TypedDict):
     """The estimator, the objective or the selection of a run."""
 
     name: str
@@ -271,14 +271,14 @@ class Part(TypedDict):
     host: NotRequired[bool]
 
 
-class Reward(TypedDict):
+class RewardData(TypedDict):
     """A reward of a run."""
 
     name: str
     weight: NotRequired[Score]
 
 
-class Verifier(TypedDict):
+class VerifierData(TypedDict):
     """A verifier of a run."""
 
     label: str
@@ -289,12 +289,12 @@ class Verifier(TypedDict):
 class Parts(TypedDict):
     """The parts that a config resolves to."""
 
-    advantage: Part
-    objective: Part
-    verifiers: list[Verifier]
-    selection: NotRequired[Part | None]
-    rewards: NotRequired[list[Reward]]
-    eval_verifiers: NotRequired[list[Verifier]]
+    advantage: PartData
+    objective: PartData
+    verifiers: list[VerifierData]
+    selection: NotRequired[PartData | None]
+    rewards: NotRequired[list[RewardData]]
+    eval_verifiers: NotRequired[list[VerifierData]]
     engine: NotRequired[str | None]
     rollout: NotRequired[str | None]
 
@@ -364,14 +364,14 @@ def field_readers(kind: Any) -> Mapping[str, Reader]:
     }
 
 
-def known_fields(kind: Any, value: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def declared_fields(kind: Any, value: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The fields that can be read, and the names of those that cannot."""
-    found, broken = {}, []
+    values, broken = {}, []
     for name, read in field_readers(kind).items():
         if name not in value:
             continue
         try:
-            found[name] = read(value[name])
+            values[name] = read(value[name])
         except Malformed:
             broken.append(name)
-    return found, broken
+    return values, broken

@@ -1,4 +1,4 @@
-"""The turns of a completion in a record: said, called, scored, bounded in bytes."""
+"""The turns of a completion in a record: texts, calls and scores, bounded in bytes."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -7,13 +7,13 @@ from typing import Any
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.turns import Turn
 
-TURNS_KEPT = 64
-CALLS_KEPT = 16
+MOST_TURNS = 64
+MOST_CALLS = 16
 """Of one turn."""
-TEXT_KEPT = 2000
-"""Characters of what was said, of arguments, and of a result."""
-NAME_KEPT = 120
-ALL_KEPT = 40_000
+MOST_TEXT = 2000
+"""Characters of a text, of arguments, and of a result."""
+MOST_NAME = 120
+MOST_ALL = 40_000
 """Characters of all turns of a completion together."""
 CUT = "…"
 
@@ -21,40 +21,40 @@ CUT = "…"
 def turn_rows(turns: Sequence[Turn], spans: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
     """The turns of a completion as plain data without secrets; texts that do not fit are cut and end with ``…``.
 
-    ``spans`` are the tokens of each turn. Later turns and calls than are kept are left out.
+    ``spans`` are the tokens of each turn. Turns and calls above the bounds are left out.
     """
-    left = ALL_KEPT
+    left = MOST_ALL
 
-    def kept(said: Mapping[str, Any] | str, most: int = TEXT_KEPT) -> str:
+    def clipped(value: Mapping[str, Any] | str, most: int = MOST_TEXT) -> str:
         nonlocal left
         most = min(most, left)
-        if not most:  # nothing of it is kept, so nothing is searched for secrets
-            return CUT if said != "" else ""
-        text = said if isinstance(said, str) else _arguments(said)
-        whole = redact_text(text[: 4 * TEXT_KEPT])  # before the cut, which could halve a key
-        found = whole if len(whole) <= most else whole[: most - 1] + CUT
-        left -= len(found)
-        return found
+        if not most:  # nothing is stored, so no search for secrets
+            return CUT if value != "" else ""
+        text = value if isinstance(value, str) else _arguments(value)
+        safe = redact_text(text[: 4 * MOST_TEXT])  # before the cut, which could halve a key
+        result = safe if len(safe) <= most else safe[: most - 1] + CUT
+        left -= len(result)
+        return result
 
     return [
         {
             "tokens": list(span),
-            "text": kept(turn.text),
+            "text": clipped(turn.text),
             "calls": [
                 {
-                    "name": kept(call.name, NAME_KEPT),
-                    "arguments": kept(call.arguments),
-                    "result": kept(call.result),
+                    "name": clipped(call.name, MOST_NAME),
+                    "arguments": clipped(call.arguments),
+                    "result": clipped(call.result),
                     "status": call.status,
                     "seconds": round(call.seconds, 4),
                 }
-                for call in turn.calls[:CALLS_KEPT]
+                for call in turn.calls[:MOST_CALLS]
             ],
-            "left_out": max(0, len(turn.calls) - CALLS_KEPT),
-            "state": None if turn.state is None else kept(str(turn.state), NAME_KEPT),
+            "left_out": max(0, len(turn.calls) - MOST_CALLS),
+            "state": None if turn.state is None else clipped(str(turn.state), MOST_NAME),
             "reward": turn.reward,
         }
-        for turn, span in list(zip(turns, spans, strict=True))[:TURNS_KEPT]
+        for turn, span in list(zip(turns, spans, strict=True))[:MOST_TURNS]
     ]
 
 
@@ -71,19 +71,19 @@ def judged_turns(
     """The turns with an advantage and a score each.
 
     ``advantage`` is the completion's, or one for each token: then a turn's is the mean over its tokens. The score is
-    the mean over the scored ``steps`` (first token, one past the last, score or None) that begin within the turn.
+    the mean over the scored ``steps`` (first token, one past the last, score or None) that begin in the turn.
     """
-    found = []
+    rows = []
     for turn in turns:
         first, last = turn["tokens"]
         mine = advantage if isinstance(advantage, int | float) else list(advantage)[first:last]
         mean = mine if isinstance(mine, int | float) else sum(mine) / len(mine) if mine else None
         scores = [step[2] for step in steps if first <= step[0] < last and step[2] is not None]
-        found.append(
+        rows.append(
             {
                 **turn,
                 "advantage": None if mean is None else rounded(mean),
                 "score": rounded(sum(scores) / len(scores)) if scores else None,
             }
         )
-    return found
+    return rows

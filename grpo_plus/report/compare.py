@@ -3,23 +3,23 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.diagnosis.curves import Window
+from grpo_plus.diagnosis.curves import MetricWindow
 from grpo_plus.record.reader import Run
 from grpo_plus.report.differences import UNRANKED, verdict
-from grpo_plus.report.panels import Line, Panel, judging, thinned
+from grpo_plus.report.panels import ChartLine, Panel, judging, thinned
 from grpo_verifiers.stats import Interval, mean_and_spread
 
 Series = dict[int, float]
-HELD_OUT, GAIN = "held-out accuracy", "gain by training"
-"""Columns of what ``measure`` of a config found."""
+MEASURED, GAIN = "held-out accuracy", "gain by training"
+"""Columns with the results of ``measure``."""
 
 
 def lines_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """The runs of each line: those of a variant, or a single one."""
-    found: dict[str, list[Run]] = {}
+    lines: dict[str, list[Run]] = {}
     for run, name in zip(runs, names(runs), strict=True):
-        found.setdefault(run.variant or name, []).append(run)
-    return found
+        lines.setdefault(run.variant or name, []).append(run)
+    return lines
 
 
 CHARTS = (
@@ -57,9 +57,9 @@ def compared(lines: Mapping[str, Sequence[Run]]) -> list[Panel]:
     panels = []
     for title, note, key, unit in charts:
         # A line without this metric keeps its place, and with it its colour.
-        drawn = [band(name, [dict(zip(*run.series(key), strict=True)) for run in runs]) for name, runs in lines.items()]
-        if any(line.steps for line in drawn):
-            panels.append(Panel(title, note + means, drawn, unit=unit, wide=key == "reward"))
+        bands = [band(name, [dict(zip(*run.series(key), strict=True)) for run in runs]) for name, runs in lines.items()]
+        if any(line.steps for line in bands):
+            panels.append(Panel(title, note + means, bands, unit=unit, wide=key == "reward"))
     return panels
 
 
@@ -67,45 +67,45 @@ def _labels(lines: Mapping[str, Sequence[Run]]) -> list[str]:
     return sorted({label for runs in lines.values() for run in runs for label in judging(run)})
 
 
-def band(label: str, seeds: Sequence[Series]) -> Line:
+def band(label: str, seeds: Sequence[Series]) -> ChartLine:
     """The mean over the seeds at each step, and one sample standard deviation to either side."""
     seeds = [seed for seed in seeds if seed]
     steps = sorted({step for seed in seeds for step in seed})
     steps = [steps[at] for at in thinned(len(steps))]
     if len(seeds) < 2:
-        return Line(label, steps, [seeds[0][step] for step in steps] if seeds else [])
-    found = [mean_and_spread([seed[step] for seed in seeds if step in seed]) for step in steps]
-    return Line(
+        return ChartLine(label, steps, [seeds[0][step] for step in steps] if seeds else [])
+    points = [mean_and_spread([seed[step] for seed in seeds if step in seed]) for step in steps]
+    return ChartLine(
         f"{label} (n={len(seeds)})",
         steps,
-        [mean for mean, _ in found],
-        [mean - spread for mean, spread in found],
-        [mean + spread for mean, spread in found],
+        [mean for mean, _ in points],
+        [mean - spread for mean, spread in points],
+        [mean + spread for mean, spread in points],
     )
 
 
 def at_the_end(run: Run, key: str) -> float | None:
     """Mean of a metric over the last tenth of its points, the last one at least."""
-    points = Window(*run.series(key))
+    points = MetricWindow(*run.series(key))
     return points.end if points.values else None
 
 
 def overall(run: Run, key: str) -> float | None:
     """Mean of a metric over the run."""
-    points = Window(*run.series(key))
+    points = MetricWindow(*run.series(key))
     return points.mean if points.values else None
 
 
 def table(lines: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
     """A row for each line: mean and standard deviation of the figures of a comparison; empty columns are left out.
 
-    Where a line is a single run, the accuracy that it was measured with has its interval. ``best`` marks what differs
-    from all others beyond the spread of the seeds.
+    The measured accuracy of a line of one run has its interval. ``best`` marks a figure that differs from all the rest
+    beyond the spread of the seeds.
     """
     rows: list[dict[str, Any]] = [{"name": name, "runs": len(runs), "cells": []} for name, runs in lines.items()]
-    for title, unit, found in _figures(lines):
-        best, _ = verdict(title, found) if title not in UNRANKED else (None, "")
-        for row, (name, values) in zip(rows, found.items(), strict=True):
+    for title, unit, figures in _figures(lines):
+        best, _ = verdict(title, figures) if title not in UNRANKED else (None, "")
+        for row, (name, values) in zip(rows, figures.items(), strict=True):
             mean, spread = mean_and_spread(values) if values else (None, None)
             cell = {"title": title, "unit": unit, "mean": mean, "spread": spread if len(values) > 1 else None}
             share = _interval(lines[name][0], title) if len(lines[name]) == 1 else None
@@ -115,18 +115,18 @@ def table(lines: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
 
 
 def verdicts(lines: Mapping[str, Sequence[Run]]) -> list[str]:
-    """A sentence for each column of the table: which line is best, or that no difference can be seen."""
-    told = [verdict(title, found)[1] for title, _, found in _figures(lines) if title not in UNRANKED]
-    return [sentence for sentence in told if sentence]
+    """A sentence for each column of the table: the best line, or the lack of a visible difference."""
+    sentences = [verdict(title, figures)[1] for title, _, figures in _figures(lines) if title not in UNRANKED]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _figures(lines: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
-    """Title, unit, and the figures of each line's runs, without columns that nobody has anything in."""
+    """Title, unit, and the figures of each line's runs, without empty columns."""
     measured = sorted({label for runs in lines.values() for run in runs for label in run.measured})
     columns: list[tuple[str, str, Callable[[Run, str], float | None], str]] = [
         *(
             (f"{column}, {label}", "share", _measured, f"{column}, {label}")
-            for column in (HELD_OUT, GAIN)
+            for column in (MEASURED, GAIN)
             for label in measured
         ),
         ("final reward", "", at_the_end, "reward"),
@@ -142,18 +142,18 @@ def _figures(lines: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, str, dic
         ("seconds a step", "seconds", overall, "step_time"),
     ]
     for title, unit, figure, key in columns:
-        found = {
+        figures = {
             name: [value for run in runs if (value := figure(run, key)) is not None] for name, runs in lines.items()
         }
-        if any(found.values()):
-            yield title, unit, found
+        if any(figures.values()):
+            yield title, unit, figures
 
 
 def _interval(run: Run, title: str) -> Interval | None:
     """The value of a run in a column of ``measure``."""
     column, _, label = title.partition(", ")
-    found = run.measured.get(label)
-    return None if found is None else {HELD_OUT: found.after, GAIN: found.gain}.get(column)
+    measured = run.measured.get(label)
+    return None if measured is None else {MEASURED: measured.after, GAIN: measured.gain}.get(column)
 
 
 def _measured(run: Run, title: str) -> float | None:
@@ -162,7 +162,7 @@ def _measured(run: Run, title: str) -> float | None:
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """The names of the runs: what varies in a sweep; equal ones get the parent folder in front."""
+    """The names of the runs: their settings in a sweep; equal names begin with the parent folder."""
     plain = [run.title for run in runs]
     return [
         name if plain.count(name) == 1 else f"{run.path.resolve().parent.name}/{name}"

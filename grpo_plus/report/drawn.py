@@ -1,11 +1,11 @@
-"""The section of a page on what was drawn: kinds of prompts, what became of dead groups, pass rates of a sample."""
+"""The section of a page on sampling: kinds of prompts, fates of dead groups, pass rates of prompts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from grpo_plus.record.reader import Run
-from grpo_plus.report.panels import Line, Panel, metric_lines, thinned
+from grpo_plus.report.panels import ChartLine, Panel, metric_lines, thinned
 
 VISITS = 100
 """Most pass rates of a prompt on a page."""
@@ -13,11 +13,11 @@ KINDS = {
     "died_out": ("always solved", "correct"),
     "between": ("sometimes solved", "partial"),
     "impossible": ("never solved", "wrong"),
-    "unseen": ("not drawn yet", "not_applicable"),
+    "unseen": ("not sampled yet", "not_applicable"),
 }
 
 
-def drawn(run: Run) -> dict[str, Any] | None:
+def prompt_section(run: Run) -> dict[str, Any] | None:
     """Charts, counts and sampled prompts for the page's script; None for a run that chose nothing."""
     lines = run.prompts()
     panels = [panel for panel in (_kinds(lines), _completions(run), _dead(run)) if panel.lines]
@@ -34,20 +34,20 @@ def drawn(run: Run) -> dict[str, Any] | None:
 
 
 def _kinds(lines: Sequence[Mapping[str, Any]]) -> Panel:
-    kept = [lines[at] for at in thinned(len(lines))]
-    wholes = [max(1, sum(line[name] for name in KINDS)) for line in kept]
+    chosen = [lines[at] for at in thinned(len(lines))]
+    totals = [max(1, sum(line[name] for name in KINDS)) for line in chosen]
     return Panel(
         "Prompts by how they are solved",
         "Share of the prompts. Only those that are sometimes solved teach anything.",
         [
-            Line(
+            ChartLine(
                 label,
-                [line["step"] for line in kept],
-                [line[name] / whole for line, whole in zip(kept, wholes, strict=True)],
+                [line["step"] for line in chosen],
+                [line[name] / total for line, total in zip(chosen, totals, strict=True)],
                 role=role,
             )
             for name, (label, role) in KINDS.items()
-            if any(line[name] for line in kept)
+            if any(line[name] for line in chosen)
         ],
         kind="stack",
         unit="share",
@@ -56,19 +56,19 @@ def _kinds(lines: Sequence[Mapping[str, Any]]) -> Panel:
 
 
 def _completions(run: Run) -> Panel:
-    """Those drawn for a batch, those in it, and those that have an advantage."""
+    """Completions sampled for a batch, trained on, and with an advantage."""
     count = next((entry["values"].get("completions") for entry in run.entries if entry["kind"] == "batch"), None)
-    found = metric_lines(run, {"dead_groups/drawn": "drawn"})
-    if found and isinstance(count, int | float):
+    lines = metric_lines(run, {"dead_groups/drawn": "sampled"})
+    if lines and isinstance(count, int | float):
         stopped = dict(zip(*run.series("dead_groups/stopped"), strict=True))
         idle = dict(zip(*run.series("advantages/zero_fraction"), strict=True))
-        steps = found[0].steps
-        found.append(Line("trained on", steps, [count * (1 - stopped.get(step, 0.0)) for step in steps]))
+        steps = lines[0].steps
+        lines.append(ChartLine("trained on", steps, [count * (1 - stopped.get(step, 0.0)) for step in steps]))
         if idle:
             shared = [step for step in steps if step in idle]
-            found.append(Line("with an advantage", shared, [count * (1 - idle[step]) for step in shared]))
-    note = "Of a generation batch. Drawing is what costs; only completions with an advantage teach."
-    return Panel("Completions drawn and trained on", note, found)
+            lines.append(ChartLine("with an advantage", shared, [count * (1 - idle[step]) for step in shared]))
+    note = "Of a generation batch. Sampling is the cost; only completions with an advantage teach."
+    return Panel("Completions sampled and trained on", note, lines)
 
 
 def _dead(run: Run) -> Panel:
@@ -79,7 +79,7 @@ def _dead(run: Run) -> Panel:
         "dead_groups/still_dead": "still dead",
     }
     return Panel(
-        "Dead groups and what became of them",
+        "Dead groups and their fates",
         "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups. Still dead: they cost a place.",
         metric_lines(run, became),
         unit="share",

@@ -24,7 +24,7 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def page(title: str, data: Any) -> str:
-    """The whole page: ``report.html`` with its fields filled.
+    """The page: ``report.html`` with its fields filled.
 
     The page's policy allows the one script with this hash and loads nothing: even a completion that got into the markup
     would not run.
@@ -39,8 +39,8 @@ def page(title: str, data: Any) -> str:
         "script": script,
         "data": safe_json(data),
     }
-    whole = asset("report.html")
-    parts = whole.split("@@")  # literal text and field names take turns
+    template = asset("report.html")
+    parts = template.split("@@")  # literal text and field names take turns
     return "".join(fields[part] if at % 2 else part for at, part in enumerate(parts))
 
 

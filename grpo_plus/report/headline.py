@@ -1,52 +1,52 @@
-"""The top of a page: figures, parts and settings of a run, and what is wrong with it."""
+"""The top of a page: figures, parts, settings and problems of a run."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from grpo_plus.diagnosis import RULES, Curves, Finding
 from grpo_plus.diagnosis.catalogue import replay
-from grpo_plus.diagnosis.curves import Window
+from grpo_plus.diagnosis.curves import MetricWindow
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.finding import RANK
-from grpo_plus.diagnosis.watch import FOR_GOOD
+from grpo_plus.diagnosis.watch import PERMANENT
 from grpo_plus.record.reader import Run
 from grpo_plus.report.compare import at_the_end, overall
 from grpo_plus.report.panels import judging
 from grpo_verifiers.redaction import redact
 
 LOOKS = 60
-"""Steps of a run at which the rules are asked."""
-_KNOWN = tuple(Finding.__dataclass_fields__)
+"""Steps of a run at which the rules run."""
+_FIELDS = tuple(Finding.__dataclass_fields__)
 
 
 def tiles(run: Run) -> list[dict[str, Any]]:
     """Title, value, unit and, for some figures, the value at the start; empty figures are left out."""
     keys = run.metrics()
     labels = judging(run)
-    found = [*_measured(run), _moved(run, "reward", "Reward", "")]
+    figures = [*_measured(run), _moved(run, "reward", "Reward", "")]
     for label in sorted(labels, key=lambda label: f"eval_verifiers/{label}/status/correct" not in keys)[:2]:
         key = f"verifiers/{label}/status/correct"
         tested = f"eval_{key}"
-        found.append(
+        figures.append(
             _moved(run, tested, f"Accuracy, {label}, evaluation", "share")
             if tested in keys
             else _moved(run, key, f"Accuracy, {label}", "share")
         )
     if not labels and "eval_reward" in keys:
-        found.append(_moved(run, "eval_reward", "Reward, evaluation", ""))
+        figures.append(_moved(run, "eval_reward", "Reward, evaluation", ""))
     dead = "advantages/dead_group_fraction"
     for key, title, unit in (
         (dead if dead in keys else "frac_reward_zero_std", "Dead groups", "share"),
         ("engine/tokens_saved", "Update tokens saved", "share"),
         ("step_time", "Time of a step", "seconds"),
     ):
-        found.append({"title": title, "value": overall(run, key), "start": None, "unit": unit})
-    return [tile for tile in found if tile["value"] is not None]
+        figures.append({"title": title, "value": overall(run, key), "start": None, "unit": unit})
+    return [tile for tile in figures if tile["value"] is not None]
 
 
 def _measured(run: Run) -> list[dict[str, Any]]:
-    """Accuracy on held-out rows after training, with its interval, what it was before, and the gain."""
-    found = []
+    """Accuracy on held-out rows after training, with its interval, the accuracy before, and the gain."""
+    figures = []
     for label, each in list(run.measured.items())[:2]:
         now = each.after or each.before
         if now is None:
@@ -60,13 +60,13 @@ def _measured(run: Run) -> list[dict[str, Any]]:
             gain = [100 * end for end in each.gain]
             note += f"; {gain[0]:+.1f} points ({gain[1]:+.1f} to {gain[2]:+.1f})"
         tile = {"title": f"Held-out accuracy, {label}", "value": now.value, "unit": "share", "note": note}
-        found.append(tile | {"start": None if each.after is None or each.before is None else each.before.value})
-    return found
+        figures.append(tile | {"start": None if each.after is None or each.before is None else each.before.value})
+    return figures
 
 
 def _moved(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
     steps, values = run.series(key)
-    start = Window(steps, values[::-1]).end if len(values) > 1 else None
+    start = MetricWindow(steps, values[::-1]).end if len(values) > 1 else None
     return {"title": title, "value": at_the_end(run, key), "start": start, "unit": unit}
 
 
@@ -76,8 +76,8 @@ def facts(run: Run) -> dict[str, Any]:
     steps = [entry["step"] for entry in run.entries]
     times = [entry["time"] for entry in run.entries if isinstance(entry.get("time"), int | float)]
     began, ended = info.get("started"), info.get("ended") or (max(times) if times else None)
-    found = findings(run)
-    known = isinstance(began, int | float) and isinstance(ended, int | float)
+    problems = findings(run)
+    timed = isinstance(began, int | float) and isinstance(ended, int | float)
     return {
         "name": run.name,
         "path": str(run.path),
@@ -86,13 +86,13 @@ def facts(run: Run) -> dict[str, Any]:
         "step": max(steps, default=0),
         "of": info.get("max_steps"),
         "started": began,
-        "seconds": max(0.0, ended - began) if known and began is not None and ended is not None else None,
+        "seconds": max(0.0, ended - began) if timed and began is not None and ended is not None else None,
         "resumed_from": info.get("resumed_from"),
         "model": info.get("model"),
         "parts": info.get("parts"),
         "golds": golds(info.get("golds")),
-        "findings": found,
-        "outcome": outcome(run, found),
+        "findings": problems,
+        "outcome": outcome(run, problems),
         "versions": info.get("versions"),
         "device": info.get("device"),
         "processes": info.get("processes"),
@@ -100,13 +100,13 @@ def facts(run: Run) -> dict[str, Any]:
     }
 
 
-def golds(found: Any) -> list[dict[str, Any]]:
+def golds(checks: Any) -> list[dict[str, Any]]:
     """The check of the gold answers at the start: for each verifier its label, success, and sentences."""
-    if not isinstance(found, dict):
+    if not isinstance(checks, dict):
         return []
     return [
         {"label": str(label), "ok": one.get("ok") is True, "lines": [str(line) for line in one.get("lines") or ()]}
-        for label, one in found.items()
+        for label, one in checks.items()
         if isinstance(one, dict) and isinstance(one.get("lines") or [], list)
     ]
 
@@ -129,17 +129,17 @@ def curves_of(run: Run) -> Curves:
 
 
 def findings(run: Run) -> list[dict[str, Any]]:
-    """Each finding of a run once, the gravest first: `Finding`'s fields, ``since``, and ``until`` or None if it stands.
+    """Each finding of a run once, most severe first: `Finding`'s fields, ``since``, and ``until``, None if open.
 
-    What the run has written down goes first; the rules over the record add what an older version, or stock TRL, did not
-    say.
+    Findings that the run recorded come first; the rules over the record add those that an older version, or stock TRL,
+    did not record.
     """
-    found: dict[str, dict[str, Any]] = {}
+    merged: dict[str, dict[str, Any]] = {}
     curves = curves_of(run)
     steps = sorted({entry["step"] for entry in run.entries})
     looks = steps[:: max(1, len(steps) // LOOKS)]
     for name, (judged, since, until) in replay(curves, [*looks, *steps[-1:]]).items():
-        found[name] = {**judged.as_data(), "since": since, "until": until}
+        merged[name] = {**judged.as_data(), "since": since, "until": until}
     written: dict[str, dict[str, Any]] = {}
     for line in run.findings():
         name = line["name"]
@@ -150,26 +150,26 @@ def findings(run: Run) -> list[dict[str, Any]]:
             since = written[name]["since"] if name in written else line["step"]
             written[name] = {**_filled(line), "since": since, "until": None}
     for name, one in written.items():
-        if name in FOR_GOOD or name not in found:
-            found[name] = one
-        else:  # the newest figures, and the beginning as it was said
-            found[name] = {**found[name], "since": one["since"], "until": one["until"]}
+        if name in PERMANENT or name not in merged:
+            merged[name] = one
+        else:  # the newest figures, and the recorded beginning
+            merged[name] = {**merged[name], "since": one["since"], "until": one["until"]}
     places = {name: place for place, name in enumerate(RULES)}
 
     def grave(one: Mapping[str, Any]) -> tuple[bool, int, int]:
         return one["until"] is not None, RANK.get(one["severity"], 1), places.get(one["name"], len(places))
 
-    order = sorted(found.values(), key=grave)
+    order = sorted(merged.values(), key=grave)
     return [one for one in order if one["until"] is None or one["severity"] != "note"]
 
 
 def _filled(line: Mapping[str, Any]) -> dict[str, Any]:
     empty: dict[str, Any] = Finding(line["name"], "warning", "", "", "").as_data()
-    return {**empty, **{key: line[key] for key in _KNOWN if line.get(key) is not None}}
+    return {**empty, **{key: line[key] for key in _FIELDS if line.get(key) is not None}}
 
 
-def outcome(run: Run, found: list[dict[str, Any]]) -> str:
-    """What the badge says beside the status, by the gravest finding that stands; empty for a sound run."""
+def outcome(run: Run, problems: list[dict[str, Any]]) -> str:
+    """The text of the badge next to the status, by the most severe open finding; empty for a sound run."""
     if run.status == "running":
         return ""
-    return next((str(one["outcome"]) for one in found if one["until"] is None and one["outcome"]), "")
+    return next((str(one["outcome"]) for one in problems if one["until"] is None and one["outcome"]), "")

@@ -12,7 +12,7 @@ QUANTILES = ("lowest", "5%", "25%", "median", "75%", "95%", "highest")
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One line of a chart, with a band if ``low`` and ``high`` are set.
 
     ``role`` selects the style: train, eval, or the name of a status.
@@ -32,7 +32,7 @@ class Panel:
 
     title: str
     note: str
-    lines: list[Line]
+    lines: list[ChartLine]
     kind: str = "lines"
     unit: str = ""
     wide: bool = False
@@ -99,7 +99,7 @@ def single(run: Run) -> list[Panel]:
         chart("Time by tool", "Seconds in each tool over a generation batch.", _of_tools(keys, "/seconds"), "seconds"),
         chart(
             "Value against return",
-            "Means over the trained tokens: what the critic expected, and what it learns.",
+            "Means over the trained tokens: the critic's expectation, and its target.",
             {"critic/value": "value", "critic/return": "return"},
         ),
         chart(
@@ -111,8 +111,8 @@ def single(run: Run) -> list[Panel]:
         ),
         chart(
             "Ranking accuracy of the reward model",
-            "Share of pairs in their right order: held out after each training, fresh before it. A half is chance.",
-            {"reward_model/accuracy": "held out", "reward_model/fresh_accuracy": "fresh"},
+            "Share of pairs in their right order: test pairs after each training, fresh before it. A half is chance.",
+            {"reward_model/accuracy": "test", "reward_model/fresh_accuracy": "fresh"},
             "share",
         ),
         chart("KL to the reference", "Per token.", {"kl": "KL"}),
@@ -142,7 +142,7 @@ def single(run: Run) -> list[Panel]:
             "share",
         ),
         _times(run),
-        chart("Loss", "Its size says little in itself; jumps do.", {"loss": "loss"}),
+        chart("Loss", "Its size means little in itself; jumps do.", {"loss": "loss"}),
         chart("Gradient norm", "Before clipping.", {"grad_norm": "norm"}),
     ]
     return [panel for panel in panels if panel.lines]
@@ -164,7 +164,7 @@ def _named(keys: Sequence[str], start: str, end: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def every_metric(run: Run) -> dict[str, Line]:
+def every_metric(run: Run) -> dict[str, ChartLine]:
     """A line for every logged metric, by the metric's name."""
     return {
         key: line
@@ -173,24 +173,24 @@ def every_metric(run: Run) -> dict[str, Line]:
     }
 
 
-def metric_lines(run: Run, keys: dict[str, str], role: str = "train") -> list[Line]:
+def metric_lines(run: Run, keys: dict[str, str], role: str = "train") -> list[ChartLine]:
     """A line for each logged metric; of equal ones, the first."""
-    lines: list[Line] = []
-    known: list[tuple[list[int], list[float]]] = []
+    lines: list[ChartLine] = []
+    distinct: list[tuple[list[int], list[float]]] = []
     for key, label in keys.items():
         series = steps, values = run.series(key)
-        if steps and series not in known:
-            known.append(series)
-            kept = thinned(len(steps))
-            lines.append(Line(label, [steps[at] for at in kept], [values[at] for at in kept], role=role))
+        if steps and series not in distinct:
+            distinct.append(series)
+            places = thinned(len(steps))
+            lines.append(ChartLine(label, [steps[at] for at in places], [values[at] for at in places], role=role))
     return lines
 
 
-def _with_spread(run: Run, key: str, spread: str, label: str) -> list[Line]:
+def _with_spread(run: Run, key: str, spread: str, label: str) -> list[ChartLine]:
     """A line and a band of this spread to either side."""
     around = dict(zip(*run.series(spread), strict=True))
     return [
-        Line(
+        ChartLine(
             label,
             line.steps,
             line.values,
@@ -203,14 +203,14 @@ def _with_spread(run: Run, key: str, spread: str, label: str) -> list[Line]:
     ]
 
 
-def _between(run: Run, key: str, low: str, high: str) -> list[Line]:
+def _between(run: Run, key: str, low: str, high: str) -> list[ChartLine]:
     """A mean and a band between two other metrics."""
     lows, highs = (dict(zip(*run.series(name), strict=True)) for name in (low, high))
     lines = metric_lines(run, {key: "mean"})
     if not lines or not lows or not highs:
         return lines
     steps, values = lines[0].steps, lines[0].values
-    return [Line("mean", steps, values, list(map(lows.get, steps, values)), list(map(highs.get, steps, values)))]
+    return [ChartLine("mean", steps, values, list(map(lows.get, steps, values)), list(map(highs.get, steps, values)))]
 
 
 def _rewards(run: Run, names: Sequence[str]) -> Panel:
@@ -233,11 +233,11 @@ def _statuses(run: Run, label: str, mode: str = "") -> Panel:
 
 def _fan(run: Run) -> Panel:
     steps, rows = run.quantiles()
-    kept = [at for at in thinned(len(steps)) if len(rows[at]) == len(QUANTILES)]
+    places = [at for at in thinned(len(steps)) if len(rows[at]) == len(QUANTILES)]
     lines = [
-        Line(name, [steps[at] for at in kept], [rows[at][place] for at in kept])
+        ChartLine(name, [steps[at] for at in places], [rows[at][place] for at in places])
         for place, name in enumerate(QUANTILES)
-        if kept
+        if places
     ]
     note = "Of all completions of a batch: median, the middle half, 5% to 95%, and the extremes."
     return Panel("Advantages", note, lines, kind="fan")
@@ -246,7 +246,7 @@ def _fan(run: Run) -> Panel:
 def _times(run: Run) -> Panel:
     parts = metric_lines(run, {f"time/{part}": part for part in ("rollout", "scoring", "update")})
     if parts:
-        return Panel("Where a step's time goes", "Seconds of an optimizer step.", parts, kind="stack", unit="seconds")
+        return Panel("Time of a step by phase", "Seconds of an optimizer step.", parts, kind="stack", unit="seconds")
     return Panel(
         "Time of a step", "Seconds of an optimizer step.", metric_lines(run, {"step_time": "step"}), unit="seconds"
     )

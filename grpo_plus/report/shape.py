@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.report.visible import shown, visible
+from grpo_plus.report.escape import escape_all, escape_controls
 
 HEAD = 90
 """Characters of a prompt in lists."""
@@ -36,8 +36,8 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
         "step": record["step"],
         "mode": record["mode"],
         "group": record["group"],
-        "prompt": visible(str(record.get("prompt", ""))),
-        "names": [visible(name) for name in names],
+        "prompt": escape_controls(str(record.get("prompt", ""))),
+        "names": [escape_controls(name) for name in names],
         "mean": sum(totals) / len(totals) if totals else None,
         "spread": [min(totals), max(totals)] if totals else None,
         "scale": scale,
@@ -47,7 +47,7 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _completion(each: Mapping[str, Any], weights: Sequence[float]) -> dict[str, Any]:
-    pieces = [visible(str(piece)) for piece in each["pieces"]]
+    pieces = [escape_controls(str(piece)) for piece in each["pieces"]]
     rewards = each.get("rewards") or []
     scored = [reward * weight for reward, weight in zip(rewards, weights, strict=False) if reward is not None]
     one = each.get("advantage") or 0.0
@@ -67,9 +67,9 @@ def _completion(each: Mapping[str, Any], weights: Sequence[float]) -> dict[str, 
         "truncated": bool(each.get("truncated")),
         "verdicts": [
             {
-                "verifier": visible(str(verdict.get("verifier", "?"))),
-                "status": visible(str(verdict.get("status", "?"))),
-                "reason": visible(str(verdict.get("reason", ""))),
+                "verifier": escape_controls(str(verdict.get("verifier", "?"))),
+                "status": escape_controls(str(verdict.get("status", "?"))),
+                "reason": escape_controls(str(verdict.get("reason", ""))),
             }
             for verdict in verdicts
         ],
@@ -83,7 +83,7 @@ def _completion(each: Mapping[str, Any], weights: Sequence[float]) -> dict[str, 
         shaped["steps"] = [[*_moved(step[:2], left_off), step[2]] for step in steps]
     if each.get("turns"):
         shaped["turns"] = [
-            shown({**turn, "tokens": _moved(turn["tokens"], left_off), "shade": 0}) for turn in each["turns"]
+            escape_all({**turn, "tokens": _moved(turn["tokens"], left_off), "shade": 0}) for turn in each["turns"]
         ]
     if untrained:
         shaped["untrained"] = untrained
@@ -135,10 +135,10 @@ def level(advantage: float, scale: float) -> int:
 
 def stretches(advantages: Sequence[float], scale: float) -> list[tuple[int, int, float]]:
     """Neighbouring tokens of one advantage as (tokens, level, advantage)."""
-    found: list[tuple[int, int, float]] = []
+    runs: list[tuple[int, int, float]] = []
     for value in advantages:
-        if found and found[-1][2] == value:
-            found[-1] = (found[-1][0] + 1, found[-1][1], value)
+        if runs and runs[-1][2] == value:
+            runs[-1] = (runs[-1][0] + 1, runs[-1][1], value)
         else:
-            found.append((1, level(value, scale), value))
-    return found
+            runs.append((1, level(value, scale), value))
+    return runs

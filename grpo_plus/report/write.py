@@ -12,12 +12,12 @@ from grpo_plus import __version__
 from grpo_plus.record.files import RunError, dump
 from grpo_plus.record.reader import Run, open_run
 from grpo_plus.report.compare import compared, lines_of, names, table, verdicts
-from grpo_plus.report.drawn import drawn
+from grpo_plus.report.drawn import prompt_section
 from grpo_plus.report.embed import page
+from grpo_plus.report.escape import escape_all, escape_controls
 from grpo_plus.report.headline import facts, tiles
 from grpo_plus.report.panels import every_metric, single
 from grpo_plus.report.shape import shape_group, summary
-from grpo_plus.report.visible import shown, visible
 from grpo_verifiers.files import write_atomic, write_named
 
 NAME = "report.html"
@@ -38,10 +38,10 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
         runs = [runs]
     opened = [open_run(path) for path in runs]
     if not opened:
-        raise RunError("no runs are given: give the output_dir of at least one.")
+        raise RunError("no runs to report: name the output_dir of at least one.")
     twice = [run.path for at, run in enumerate(opened) if run.path.resolve() in {o.path.resolve() for o in opened[:at]}]
     if twice:
-        raise RunError(f"{twice[0]} is given twice: give each run once.")
+        raise RunError(f"{twice[0]} appears twice: name each run once.")
     data = page_data(opened)
     target = opened[0].path / NAME
     try:
@@ -53,7 +53,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None) -> P
         raise RunError(f"{target} is a folder: give the file to write, like {target / NAME}.")
     title = opened[0].name if len(opened) == 1 else f"{len(opened)} runs compared"
     try:
-        (write_atomic if out is None else write_named)(target, page(visible(title), data))
+        (write_atomic if out is None else write_named)(target, page(escape_controls(title), data))
     except OSError as error:
         raise RunError(f"{target} cannot be written: {error}. Name another file with --out.") from error
     return target
@@ -63,7 +63,7 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
     """The data of the page's script."""
     share = BUDGET // len(runs)
     packed = [pack(run.groups(), share) for run in runs]
-    empty = [run for run, found in zip(runs, packed, strict=True) if not run.entries and not found["index"]]
+    empty = [run for run, groups in zip(runs, packed, strict=True) if not run.entries and not groups["index"]]
     if empty:
         raise RunError(
             f"{empty[0].path} has logged nothing yet (status: {empty[0].status}). Wait for its first logging step "
@@ -81,16 +81,16 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
             for run, name in zip(runs, names(runs), strict=True)
         ],
         "panels": [asdict(panel) for panel in panels],
-        "drawn": None if several else drawn(runs[0]),
+        "drawn": None if several else prompt_section(runs[0]),
         "tiles": [] if several else tiles(runs[0]),
         "table": table(lines) if several else [],
         "verdicts": verdicts(lines) if several else [],
         "metrics": {} if several else {key: line.__dict__ for key, line in every_metric(runs[0]).items()},
     }
-    whole: dict[str, Any] = shown(data)
-    for each, found in zip(whole["runs"], packed, strict=True):
-        each["groups"] = found  # their text was made visible when they were packed
-    return whole
+    content: dict[str, Any] = escape_all(data)
+    for each, groups in zip(content["runs"], packed, strict=True):
+        each["groups"] = groups  # their text was made visible when they were packed
+    return content
 
 
 def pack(groups: Iterable[Mapping[str, Any]], budget: int = BUDGET) -> dict[str, Any]:
@@ -116,13 +116,13 @@ def pack(groups: Iterable[Mapping[str, Any]], budget: int = BUDGET) -> dict[str,
     for key, shaped_groups in waiting.items():
         blocks[key] = blocks.get(key, "") + _block(shaped_groups) + " "
     recorded = sum(map(len, steps.values()))
-    kept = sorted(steps, key=lambda key: (key[1], key[0]))
-    while len(kept) > 1 and sum(len(blocks[key]) for key in kept) > budget:
-        kept = kept[::2]
+    chosen = sorted(steps, key=lambda key: (key[1], key[0]))
+    while len(chosen) > 1 and sum(len(blocks[key]) for key in chosen) > budget:
+        chosen = chosen[::2]
     index = [
-        {**each, "block": number, "at": at} for number, key in enumerate(kept) for at, each in enumerate(steps[key])
+        {**each, "block": number, "at": at} for number, key in enumerate(chosen) for at, each in enumerate(steps[key])
     ]
-    return {"blocks": [blocks[key].strip() for key in kept], "index": index, "recorded": recorded}
+    return {"blocks": [blocks[key].strip() for key in chosen], "index": index, "recorded": recorded}
 
 
 def _block(groups: list[dict[str, Any]]) -> str:

@@ -14,7 +14,7 @@ import torch
 from grpo_plus.memory.errors import is_out_of_memory, release
 from grpo_plus.sampling.allowed_tokens import AllowedTokensLog
 from grpo_plus.sampling.batch import RowBatch, advance, join, keep, read
-from grpo_plus.sampling.sampler import Numbers, Sampling, pick, processors
+from grpo_plus.sampling.sampler import RandomNumbers, Sampling, pick, processors
 
 Uniform = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Returns numbers in [0, 1) for rows and positions, two tensors of one shape on the device."""
@@ -85,24 +85,24 @@ class _Decoding:
         )
         self.chain = processors(sampling)
         self.stops = torch.tensor(sampling.stops, dtype=torch.long, device=device)
-        self.uniform: Uniform = uniform or Numbers(len(prompts), device)
+        self.uniform: Uniform = uniform or RandomNumbers(len(prompts), device)
         self.shortest = min(map(len, prompts), default=0)
         first: dict[tuple[int, ...], int] = {}
         for row, prompt in enumerate(prompts):
             first.setdefault(tuple(prompt), row)
         self.waiting = sorted(range(len(prompts)), key=lambda row: first[tuple(prompts[row])])  # equal ones together
-        self.flying: list[int] = []
+        self.in_flight: list[int] = []
         self.batch: RowBatch | None = None
 
     @torch.no_grad()
     def run(self, *, again: bool) -> DecodeResult:
         """Step until all rows have ended."""
-        while self.waiting or self.flying:
+        while self.waiting or self.in_flight:
             full = False
             try:
                 self._step()
             except RuntimeError as error:
-                if not again or not is_out_of_memory(error) or len(self.flying) < 2:
+                if not again or not is_out_of_memory(error) or len(self.in_flight) < 2:
                     raise
                 full = True
             if full:  # outside the handler: the exception holds the tensors of the failed pass
@@ -112,19 +112,19 @@ class _Decoding:
     def _step(self) -> None:
         batch = self.batch = self._filled()
         self._draw(batch)
-        if self.flying:
+        if self.in_flight:
             advance(self.model, batch)
-            self.result.row_steps += len(self.flying)
+            self.result.row_steps += len(self.in_flight)
         else:
             self.batch = None
 
     def _filled(self) -> RowBatch:
         """Return the rows in flight after waiting rows have taken the free places."""
         batch = self.batch
-        free = self.result.places - len(self.flying)
+        free = self.result.places - len(self.in_flight)
         if self.waiting and (batch is None or free >= max(1, self.result.places // 4)):
             rows, self.waiting = self.waiting[:free], self.waiting[free:]
-            self.flying = self.flying + rows
+            self.in_flight = self.in_flight + rows
             contexts = [[*self.prompts[row], *self.result.completions[row]] for row in rows]
             starts = [len(self.prompts[row]) for row in rows]
             batch = join(batch, read(self.model, contexts, starts, rows, self.device))
@@ -139,7 +139,7 @@ class _Decoding:
         vocabulary = scores_RV.shape[1]
         furthest = batch.reach - self.shortest + 1  # no row has more tokens after this
         if self.sampling.draw:
-            if isinstance(self.uniform, Numbers):
+            if isinstance(self.uniform, RandomNumbers):
                 self.uniform.reserve(min(furthest, self.sampling.most))
             tokens_R = pick(scores_RV, self.uniform(batch.rows, places_R))
         else:
@@ -166,22 +166,22 @@ class _Decoding:
     def _end(self, batch: RowBatch, ended_R: torch.Tensor) -> None:
         places = ended_R.nonzero().squeeze(1)
         ended = dict(zip(batch.rows[places].tolist(), batch.completions(places), strict=True))
-        self.flying = [row for row in self.flying if row not in ended]
+        self.in_flight = [row for row in self.in_flight if row not in ended]
         for row, ids in ended.items():
             self.result.completions[row] = ids
-        if self.flying:
+        if self.in_flight:
             keep(batch, (~ended_R).nonzero().squeeze(1))
 
     def _halve(self) -> None:
         """Move all rows in flight back to waiting, with their tokens so far, and halve the places."""
         batch, self.batch = self.batch, None
-        self.result.places = len(self.flying) // 2
+        self.result.places = len(self.in_flight) // 2
         self.result.failures += 1
         if batch is not None:
             tokens = dict(zip(batch.rows.tolist(), batch.completions(torch.arange(len(batch.rows))), strict=True))
-            for row in self.flying:
+            for row in self.in_flight:
                 self.result.completions[row] = tokens.get(row, self.result.completions[row])
-        self.waiting, self.flying = self.flying + self.waiting, []
+        self.waiting, self.in_flight = self.in_flight + self.waiting, []
         del batch
         release()
 

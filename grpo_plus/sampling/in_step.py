@@ -49,10 +49,10 @@ def in_step(model: Any, device: torch.device) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-        let_go(model)
+        reshard(model)
 
 
-def let_go(model: Any) -> None:
+def reshard(model: Any) -> None:
     """Shard the weights again; FSDP2 keeps some or all of them gathered until a backward pass."""
     for module in model.modules():
         if isinstance(module, FSDPModule):

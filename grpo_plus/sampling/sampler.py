@@ -144,7 +144,7 @@ def _place(reached_RV: torch.Tensor, target_R1: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(reached_RV, target_R1, right=True)
 
 
-class Numbers:
+class RandomNumbers:
     """Random numbers in [0, 1) for rows and positions, seeded with one number of torch's generator.
 
     They do not depend on the order of the calls.

@@ -1,4 +1,4 @@
-"""Which prompts are drawn, by pure functions of their history, and what becomes of groups that teach nothing."""
+"""Selection of prompts by pure functions of their history, and methods against dead groups."""
 
 from typing import TYPE_CHECKING
 

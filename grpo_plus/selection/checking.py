@@ -1,4 +1,4 @@
-"""Every problem of a selection's keywords, and weights that were looked at before anything is drawn by them."""
+"""Checks of a selection's keywords and of its weights."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -19,28 +19,28 @@ from grpo_verifiers.errors.messages import short, show
 from grpo_verifiers.options import keywords_of, option_problems
 
 
-def keyword_problems(selection: Selection, given: Mapping[str, Any]) -> list[str]:
-    """Every problem of drawing by the selection with these keywords."""
-    problems = option_problems(selection.title, selection.fn, given, skip=_history(selection), more=_added(selection))
+def keyword_problems(selection: Selection, values: Mapping[str, Any]) -> list[str]:
+    """Return every problem of the selection with these keywords."""
+    problems = option_problems(selection.title, selection.fn, values, skip=_history(selection), more=_added(selection))
     if problems or not selection.draws:
         return problems
-    settings = common_of(selection, given)
+    settings = common_of(selection, values)
     if settings["weighted"] and settings["explore"] == 0:
         problems.append(
-            f"{selection.title}: explore is 0 and weighted is true, but a prompt of weight 0 would never be drawn, and "
-            "no weight makes up for that: set explore to more than 0, or weighted to false."
+            f"{selection.title}: explore is 0 and weighted is true, but a prompt of weight 0 would never be sampled: "
+            "set explore to more than 0, or weighted to false."
         )
     return problems
 
 
-def common_of(selection: Selection, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords that every selection takes, those that are unset at their defaults."""
+def common_of(selection: Selection, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of every selection, with defaults for unset ones."""
     defaults = {name: p.default for name, p in keywords_of(common).items()} | {"weighted": selection.weighted}
-    return {name: given.get(name, default) for name, default in defaults.items()}
+    return {name: values.get(name, default) for name, default in defaults.items()}
 
 
 def parameters_of(selection: Selection) -> dict[str, inspect.Parameter]:
-    """The keywords a selection takes, the common ones included.
+    """Return the keywords of a selection, including the common ones.
 
     >>> sorted(parameters_of(get_selection("contrast")))
     ['decay', 'every', 'explore', 'power', 'weighted']
@@ -49,52 +49,52 @@ def parameters_of(selection: Selection) -> dict[str, inspect.Parameter]:
 
 
 def flags() -> tuple[str, ...]:
-    """The keywords of the built-in selections, for command lines."""
+    """Return the keywords of the built-in selections, for command lines."""
     names = [entry.name for entry in selections.entries() if entry.way == "built-in"]
     return tuple(sorted({keyword for name in names for keyword in parameters_of(get_selection(name))}))
 
 
 def own_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that the function itself takes: all but the common ones."""
+    """Return the keywords of the function itself: all but the common ones."""
     return {name: value for name, value in keywords.items() if name not in keywords_of(common)}
 
 
 def selection_weights(
     selection: "str | Selection | Callable[..., Any]", history: PromptHistory, /, **keywords: Any
 ) -> Tensor:
-    """(P,) float64: the weight of each prompt, by a selection's name, itself or its function.
+    """(P,) float64: the weight of each prompt, by a selection, its name or its function.
 
     >>> selection_weights("uniform", PromptHistory.of([[1, 0], []])).tolist()
     [1.0, 1.0]
 
     Raises:
         SelectionKeywordError: a keyword is unknown, of the wrong type or out of range.
-        SelectionOutputError: the weights cannot be drawn by; names the first prompt that they are wrong for.
+        SelectionOutputError: the weights are invalid; names the first prompt with a wrong weight.
         SelectionFailedError: the selection raised an exception, which is the cause.
     """
     part = selection_of(selection)
     if problems := keyword_problems(part, keywords):
         raise SelectionKeywordError("\n".join(problems))
     try:
-        found = part.fn(history.copy(), **own_keywords(keywords))  # whatever it writes into
+        weights = part.fn(history.copy(), **own_keywords(keywords))  # a copy: it may write in place
     except SelectionOutputError:
         raise
     except Exception as error:
         raise SelectionFailedError(
             f"the {part.title} raised {type(error).__name__}: {error}. Its traceback is above."
         ) from error
-    return _checked(part, history, found)
+    return _checked(part, history, weights)
 
 
-def _checked(part: Selection, history: PromptHistory, found: Any) -> Tensor:
+def _checked(part: Selection, history: PromptHistory, output: Any) -> Tensor:
     allowed = f"the {part.title} must return a tensor of {len(history)} weights, finite and at least 0, one a prompt"
-    if not isinstance(found, Tensor):
-        raise SelectionOutputError(f"{allowed}; it returned {short(found)}.")
-    if found.shape != (len(history),):
-        raise SelectionOutputError(f"{allowed}; it returned the shape {tuple(found.shape)}.")
-    if found.is_complex():
-        raise SelectionOutputError(f"{allowed}; it returned {found.dtype}.")
-    weights_P = found.detach().cpu().double()
+    if not isinstance(output, Tensor):
+        raise SelectionOutputError(f"{allowed}; it returned {short(output)}.")
+    if output.shape != (len(history),):
+        raise SelectionOutputError(f"{allowed}; it returned the shape {tuple(output.shape)}.")
+    if output.is_complex():
+        raise SelectionOutputError(f"{allowed}; it returned {output.dtype}.")
+    weights_P = output.detach().cpu().double()
     wrong = ~(weights_P.isfinite() & (weights_P >= 0))
     if bool(wrong.any()):
         prompt = int(wrong.nonzero()[0])
@@ -105,13 +105,13 @@ def _checked(part: Selection, history: PromptHistory, found: Any) -> Tensor:
 
 
 def named(history: PromptHistory, prompt: int) -> str:
-    """A prompt for a message: its number, and its text where the history has it."""
+    """Return a prompt's number for a message, and its text if the history has it."""
     texts = history.columns.get("prompt")
     return f"prompt {prompt}" + ("" if texts is None else f" ({show(texts[prompt])})")
 
 
 def _added(selection: Selection) -> dict[str, inspect.Parameter]:
-    """What all selections take beside the keywords of their function."""
+    """The parameters that all selections have."""
     more = {name: p for name, p in keywords_of(common).items() if selection.draws or name == "decay"}
     if "weighted" in more:
         more["weighted"] = more["weighted"].replace(default=selection.weighted)
@@ -119,5 +119,5 @@ def _added(selection: Selection) -> dict[str, inspect.Parameter]:
 
 
 def _history(selection: Selection) -> list[str]:
-    """The name of the parameter that takes the history."""
+    """The name of the parameter for the history."""
     return list(inspect.signature(selection.fn).parameters)[:1]

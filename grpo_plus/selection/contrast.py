@@ -1,17 +1,17 @@
-"""Prompts whose groups are likely to have contrast: the others teach a group-relative estimator nothing.
+"""Prompts whose groups are likely to have contrast: without it a group-relative estimator learns nothing.
 
 A prompt's pass rate x has the posterior Beta(a, b): its decayed passes and fails on a prior that is fitted to all
 prompts seen, by moments. A group of G has contrast with P = 1 − E[x^G + (1 − x)^G], in closed form.
-Rewards with more than two values have no pass rate: P is then the decayed rate of groups with contrast, drawn towards
-the rate of all by one group.
+Rewards with more than two values have no pass rate: P is then the decayed rate of groups with contrast, shrunk towards
+the overall rate by one group.
 
 Use it when many prompts are always or never solved, so that their groups are dead, and the run passes over the data
-more than once: nothing is known of a prompt before it is drawn.
+more than once: there is no evidence on a prompt before its first group.
 
 Paper: Kleinman, 1973, Proportions with extraneous variance, for the fit of the prior.
 
-Assumes that a prompt's pass rate changes slowly enough for its last visits to tell of the next one. Decayed counts pass
-for counts in the fit.
+Assumes that a prompt's pass rate changes slowly enough for its last visits to predict the next one. The fit treats
+decayed counts as counts.
 
 Degenerate case: fewer than two prompts seen, and the prior is Beta(1, 1).
 """
@@ -41,7 +41,7 @@ def contrast(history: PromptHistory, *, power: Annotated[float, Range(0, finite=
 
     Args:
         history: of the prompts.
-        power: 0 draws all alike, more than 1 keeps to prompts with contrast more strictly.
+        power: 0 samples all alike, more than 1 prefers prompts with contrast more strictly.
     """
     return contrast_chance(history).pow(power)
 
@@ -77,16 +77,16 @@ def chance_of_both(a_P: Tensor, b_P: Tensor, size: int) -> Tensor:
 
 
 def fitted_prior(passes_P: Tensor, counts_P: Tensor) -> tuple[float, float]:
-    """The Beta prior of the pass rates of prompts with so many passes among so many completions.
+    """Return the Beta prior of pass rates, from each prompt's passes and completions.
 
     >>> import torch
     >>> fitted_prior(torch.zeros(3), torch.zeros(3))
     (1.0, 1.0)
     """
-    seen = counts_P > 0
-    if int(seen.sum()) < 2:
+    visited = counts_P > 0
+    if int(visited.sum()) < 2:
         return 1.0, 1.0
-    counts, passes = counts_P[seen].double(), passes_P[seen].double()
+    counts, passes = counts_P[visited].double(), passes_P[visited].double()
     total = counts.sum()
     mean = min(max(float((passes.sum() + 1) / (total + 2)), LEAST_MEAN), 1 - LEAST_MEAN)
     spread = float((counts * (passes / counts - mean).square()).sum())
@@ -103,6 +103,6 @@ def _alone(choice: Any) -> bool:
     return bool(choice.size == 1)
 
 
-_ALONE = "a group of one has no contrast, so no prompt would be drawn"
+_ALONE = "a group of one has no contrast, so no prompt would be sampled"
 _PAIR = needs("num_generations of 2 or more", _ALONE, way="Raise it", when=_alone)
 SELECTION = Selection("contrast", contrast, rules=(_PAIR,))

@@ -1,10 +1,10 @@
-"""Easy prompts first, harder ones as the run goes on.
+"""Easy prompts first, harder ones later in the run.
 
 The difficulty is a column of the dataset, or one minus the share of right samples in a file of ``grpo-plus eval``. At
 first the easiest ``start`` of the prompts are open; their share grows evenly until all are open after ``full`` of the
-steps. Prompts of equal difficulty open together. Biased: prompts that are not open are drawn by ``explore`` only.
+steps. Prompts of equal difficulty open together. Biased: prompts that are not open are sampled by ``explore`` only.
 
-Use it when hard prompts are never solved at first, and the difficulty of each is known or can be measured beforehand.
+Use it when hard prompts are never solved at first, and the difficulty of each is available or measurable in advance.
 
 Paper: Bengio et al., 2009, Curriculum learning.
 
@@ -31,7 +31,7 @@ from grpo_verifiers.files import read_text
 from grpo_verifiers.options import Range
 
 _PASSES = 1.0
-"""The score from which a sample of an evaluation counts as right."""
+"""The least score of a right sample of an evaluation."""
 
 
 def curriculum(
@@ -43,19 +43,19 @@ def curriculum(
     start: Annotated[float, Range(0, 1, open_low=True)] = 0.2,
     full: Annotated[float, Range(0, 1, open_low=True)] = 0.5,
 ) -> Tensor:
-    """1 for the easiest share s of the prompts, 0 for the others; s grows from start to 1 over full of the steps.
+    """1 for the easiest share s of the prompts, 0 for the rest; s grows from start to 1 over full of the steps.
 
     Args:
         history: of the prompts; its ``progress`` and ``columns`` are read.
-        column: the column of the dataset that holds the difficulty, a number: higher is harder.
+        column: the column of the dataset with the difficulty, a number: higher is harder.
         file: the samples of an evaluation of these prompts, ``samples.jsonl``; instead of ``column``.
-        verifier: whose verdicts in the file count, where there are several.
+        verifier: the label whose verdicts in the file count, if there are several.
         start: share of the prompts that is open at first.
         full: share of the steps after which all are.
     """
     if (column is None) == (file is None):
         both = "column and file are both set" if column is not None else "column and file are both unset"
-        raise SelectionOutputError(f"selection 'curriculum': {both}, expected one of them, which says the difficulty.")
+        raise SelectionOutputError(f"selection 'curriculum': {both}, expected one of them as the difficulty.")
     difficulty_P = _of_column(history, column) if column is not None else _of_file(history, str(file), verifier)
     share = min(1.0, start + (1 - start) * history.progress / full)
     order = difficulty_P.sort().values
@@ -76,14 +76,14 @@ def _of_file(history: PromptHistory, file: str, verifier: str | None) -> Tensor:
     except OSError as error:
         raise SelectionOutputError(f"selection 'curriculum': file {file} cannot be read: {error}.") from error
     rates = _pass_rates(path, stamp, verifier)
-    found = [rates.get(digest_of(prompt)) for prompt in history.columns["prompt"]]
-    missing = [place for place, rate in enumerate(found) if rate is None]
+    by_prompt = [rates.get(digest_of(prompt)) for prompt in history.columns["prompt"]]
+    missing = [place for place, rate in enumerate(by_prompt) if rate is None]
     if missing:
         raise SelectionOutputError(
-            f"selection 'curriculum': {file} has no judged sample of {len(missing)} of {len(found)} prompts, the first "
-            f"of them {show(history.columns['prompt'][missing[0]])}: evaluate the whole dataset with grpo-plus eval."
+            f"selection 'curriculum': {file} has no judged sample of {len(missing)} of {len(by_prompt)} prompts, first "
+            f"{show(history.columns['prompt'][missing[0]])}: evaluate the full dataset with grpo-plus eval."
         )
-    return torch.tensor([1 - rate for rate in found if rate is not None], dtype=torch.float64)
+    return torch.tensor([1 - rate for rate in by_prompt if rate is not None], dtype=torch.float64)
 
 
 @lru_cache(maxsize=4)

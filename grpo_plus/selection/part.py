@@ -1,4 +1,4 @@
-"""What a selection is, the keywords that all of them take, and the errors of choosing and running one."""
+"""`Selection`, the keywords of all selections, and errors."""
 
 import inspect
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class SelectionKeywordError(KeywordError, ValueError):
-    """Keywords that a selection does not take, of the wrong type or out of range; lists every problem."""
+    """Unknown keywords of a selection, wrong types or values out of range; lists every problem."""
 
 
 class SelectionOutputError(ValueError):
-    """The output of a selection cannot be used as weights."""
+    """The output of a selection is not valid as weights."""
 
 
 class SelectionFailedError(RuntimeError):
-    """A selection raised an exception, which is the cause and carries the selection's own traceback."""
+    """A selection raised an exception, which is the cause and has the selection's own traceback."""
 
 
 class NotASelectionError(TypeError):
@@ -32,14 +32,14 @@ class NotASelectionError(TypeError):
 
 @dataclass(frozen=True)
 class Selection:
-    """A pure function, and what must be known about it to draw by it.
+    """A pure function that weights prompts, and its properties.
 
     Attributes:
         fn: ``(history, *, keywords) -> Tensor`` of shape (P,): a weight of 0 or more for each prompt.
-        formula: one line for a human.
+        formula: one line for people.
         weighted: the default of the keyword ``weighted``.
-        rules: what it needs and excludes (`grpo_verifiers.rules`).
-        draws: False: the host's own order of the prompts stays, and only the history is kept.
+        rules: its requirements and exclusions (`grpo_verifiers.rules`).
+        draws: False: the host's own order of the prompts stays, and only the history is updated.
     """
 
     name: str
@@ -51,10 +51,10 @@ class Selection:
 
     def __post_init__(self) -> None:
         takes_first(self.fn, NotASelectionError, of=f"the {self.title}", takes="PromptHistory", named="history")
-        taken = sorted({*COMMON, "history"} & {*list(inspect.signature(self.fn).parameters)[1:]})
-        if taken:
+        reserved = sorted({*COMMON, "history"} & {*list(inspect.signature(self.fn).parameters)[1:]})
+        if reserved:
             raise NotASelectionError(
-                f"the selection {self.name!r} has a keyword {taken[0]!r}, which every selection has: name it otherwise."
+                f"the selection {self.name!r} has a keyword {reserved[0]!r}, which every selection has: rename it."
             )
         if not self.formula:
             text = inspect.getdoc(self.fn) or ""
@@ -73,13 +73,13 @@ def common(
     decay: Annotated[float, Range(0, 1)] = 0.7,
     every: Annotated[int, Range(1)] | None = None,
 ) -> None:
-    """The signature of the keywords that every selection takes.
+    """The signature of the keywords of every selection.
 
     Args:
-        explore: share of the draws that goes to all prompts alike.
+        explore: share of the samples from all prompts alike.
         weighted: each group counts (1/N)/π, so that the objective stays that of all prompts alike.
-        decay: what a visit of a prompt leaves of the evidence of those before.
-        every: optimizer steps that the weights are kept for; None: they follow the history at every draw.
+        decay: factor of a prompt's earlier evidence at each visit.
+        every: optimizer steps between updates of the weights; None: an update for every generation batch.
     """
 
 

@@ -1,4 +1,4 @@
-"""The prompts of a dataset: each once, with the rows that hold it."""
+"""The distinct prompts of a dataset, with their rows."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,46 +12,46 @@ from grpo_plus.selection.history import digest_of
 PICTURES = ("image", "images")
 
 
-class Prompts:
+class DatasetPrompts:
     """The distinct prompts of a dataset in the order of their first rows, by digest.
 
     Attributes:
         digests: one a prompt.
         index: digest to number.
-        rows: (P,) rows that hold each.
+        rows: (P,) number of rows of each.
         columns: columns of the dataset by name, one value a prompt.
     """
 
     def __init__(self, data: Any) -> None:
         self.index: dict[bytes, int] = {}
-        held: list[list[int]] = []
-        whole = hashlib.sha256()
+        rows_of: list[list[int]] = []
+        data_hash = hashlib.sha256()
         for row, prompt in enumerate(column_of(data, "prompt")):
             digest = digest_of(prompt)
-            whole.update(digest)
-            number = self.index.setdefault(digest, len(held))
-            if number == len(held):
-                held.append([])
-            held[number].append(row)
+            data_hash.update(digest)
+            number = self.index.setdefault(digest, len(rows_of))
+            if number == len(rows_of):
+                rows_of.append([])
+            rows_of[number].append(row)
         self.digests = list(self.index)
-        self.rows = torch.tensor([len(rows) for rows in held], dtype=torch.float64)
-        self.columns: Mapping[str, Sequence[Any]] = Columns(data, [rows[0] for rows in held])
-        self.data = whole.hexdigest()
-        self._held = held
-        self._number = {row: number for number, rows in enumerate(held) for row in rows}
+        self.rows = torch.tensor([len(rows) for rows in rows_of], dtype=torch.float64)
+        self.columns: Mapping[str, Sequence[Any]] = Columns(data, [rows[0] for rows in rows_of])
+        self.data = data_hash.hexdigest()
+        self._rows_of = rows_of
+        self._number = {row: number for number, rows in enumerate(rows_of) for row in rows}
 
     def __len__(self) -> int:
         return len(self.digests)
 
     def row(self, prompt: int, generator: torch.Generator) -> int:
-        """One of the rows that hold a prompt; no number is drawn where there is one only."""
-        rows = self._held[prompt]
+        """Return a random row of a prompt; with one row the generator does not advance."""
+        rows = self._rows_of[prompt]
         if len(rows) == 1:
             return rows[0]
         return rows[int(torch.randint(len(rows), (1,), generator=generator))]
 
     def of_row(self, row: int) -> int:
-        """The prompt that a row holds."""
+        """Return the prompt of a row."""
         return self._number[row]
 
     def packed(self, chosen: Sequence[int]) -> Tensor:
@@ -59,8 +59,8 @@ class Prompts:
         joined = bytearray(b"".join(self.digests[prompt] for prompt in chosen))
         return torch.frombuffer(joined, dtype=torch.uint8).reshape(-1, 16) if joined else _NO_DIGESTS.clone()
 
-    def found(self, packed: Tensor) -> list[int | None]:
-        """The numbers of packed digests; None: no such prompt here."""
+    def numbers_of(self, packed: Tensor) -> list[int | None]:
+        """Return the numbers of packed digests; None: no such prompt."""
         return [self.index.get(bytes(row)) for row in packed.tolist()]
 
 
@@ -68,7 +68,7 @@ _NO_DIGESTS = torch.zeros((0, 16), dtype=torch.uint8)
 
 
 class Columns(Mapping[str, Sequence[Any]]):
-    """The columns of a dataset, each read when it is asked for: its values at some rows."""
+    """The columns of a dataset at some rows, each read at its first use."""
 
     def __init__(self, data: Any, rows: Sequence[int]) -> None:
         self._data, self._rows = data, rows
@@ -96,7 +96,7 @@ class Columns(Mapping[str, Sequence[Any]]):
 
 
 def column_of(data: Any, name: str) -> Iterator[Any]:
-    """The values of a column, without those beside it."""
+    """Return the values of a column, without reading the rest."""
     if hasattr(data, "select_columns"):
         batches = data.select_columns([name]).iter(1000)  # row by row takes three times as long
         return (value for batch in batches for value in batch[name])

@@ -18,7 +18,7 @@ _BUILTINS = (
 
 
 def _adopt(name: str, value: Any) -> Selection:
-    """The object of a reference or entry point as a selection."""
+    """Convert the object of a reference or entry point to a selection."""
     return value if isinstance(value, Selection) else part_of_function(value, Selection) or Selection(name, value)
 
 
@@ -28,13 +28,13 @@ selections: Registry[Selection] = Registry(
     group="grpo_plus.selection",
     adopt=_adopt,
 )
-"""Every selection there is."""
+"""All selections."""
 
 
 def register_selection(
     name: str, *, weighted: bool = True, formula: str = "", rules: Sequence[PartRule] = ()
 ) -> Callable[[F], F]:
-    """Register a selection; the function itself stays as it is.
+    """Register a selection; the function itself does not change.
 
     >>> from grpo_plus.selection import PromptHistory, selection_weights
     >>> @register_selection("doc_unseen")
@@ -48,11 +48,11 @@ def register_selection(
         name: the name to choose it by.
         weighted: the default of the keyword ``weighted``: groups are weighted back to all prompts alike. False makes
             it a curriculum.
-        formula: one line for a human; the docstring's first line unless given.
-        rules: what it needs and excludes, such as ``[excludes("fp16", "why")]`` (`grpo_verifiers.rules`).
+        formula: one line for people; by default the docstring's first line.
+        rules: its requirements and exclusions, such as ``[excludes("fp16", "why")]`` (`grpo_verifiers.rules`).
 
     Raises:
-        DuplicateNameError: the name is taken; the message shows both sides.
+        DuplicateNameError: the name exists; the message shows both sides.
     """
     if not isinstance(name, str):
         raise TypeError(
@@ -67,20 +67,20 @@ def register_selection(
 
 
 def get_selection(name: str, base: Path | None = None) -> Selection:
-    """The selection of a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.
+    """Return the selection of a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.
 
-    Relative paths start from ``base``, the working directory unless given.
+    Relative paths start from ``base``, by default the working directory.
 
     >>> get_selection("contrast").name
     'contrast'
 
     Raises:
-        UnknownNameError: lists what there is and the nearest match.
+        UnknownNameError: lists the names and the nearest match.
         PluginError: it cannot be imported; its own traceback is the cause.
     """
     return selections.get(name, base=base)
 
 
 def selection_of(part: "str | Selection | Callable[..., Any]") -> Selection:
-    """The selection that is meant by a name, by a selection itself, or by a function."""
+    """Return the selection of a name, of a selection itself, or of a function."""
     return part if isinstance(part, Selection) else selections.resolve(part)

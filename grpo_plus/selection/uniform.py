@@ -1,9 +1,9 @@
-"""Every prompt alike, in the host's own order; the history of the prompts is kept all the same.
+"""Every prompt alike, in the host's own order; the history of the prompts is updated nevertheless.
 
-Use it when nothing but TRL's order is wanted and the metrics of the history are: how many prompts are solved, died out
-or impossible.
+Use it when TRL's order should stay and the metrics of the history are useful: how many prompts are solved, died out or
+impossible.
 
-Degenerate case: none, it is what runs without a selection.
+Degenerate case: none, it is the default without a selection.
 """
 
 import torch

@@ -141,7 +141,7 @@ def locked(folder: Path) -> Iterator[int]:
         try:
             yield file.fileno()
         finally:
-            if [child.name for child in folder.iterdir()] == [LOCK]:  # nothing was started
+            if [child.name for child in folder.iterdir()] == [LOCK]:  # no run was started
                 (folder / LOCK).unlink()
                 folder.rmdir()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.recipe.forms import read_form
-from grpo_plus.recipe.options import read_yaml
+from grpo_plus.recipe.values import read_yaml
 from grpo_plus.sweep.vary import PER_RUN, SweepError, Variant
 
 

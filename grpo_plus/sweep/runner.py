@@ -14,7 +14,7 @@ from grpo_plus.checkpoints.disk import UNSAVED
 from grpo_plus.checkpoints.folder import last_checkpoint, read_json
 from grpo_plus.record.files import FOLDER, RUN, RunError, mark_sweep
 from grpo_plus.record.reader import open_run
-from grpo_plus.report.compare import HELD_OUT, at_the_end
+from grpo_plus.report.compare import MEASURED, at_the_end
 from grpo_plus.sweep.manifest import SweepManifest
 from grpo_plus.sweep.plan import SweepPlan, SweepRun
 from grpo_plus.sweep.show import SECONDS, SweepProgress
@@ -80,7 +80,7 @@ def run_all(
         try:
             wait_for_end(process, lambda run=run: progress.tick([run], stop.count))  # type: ignore[misc]
         except BaseException:
-            with contextlib.suppress(OSError):  # a full disk is one way to get here
+            with contextlib.suppress(OSError):  # the cause may be a full disk
                 note(manifest, run, process.returncode, stopped=True)
             raise
         note(manifest, run, process.returncode, stopped=bool(stop.count))
@@ -164,11 +164,11 @@ def final(folder: Path) -> dict[str, float]:
     titles, start, end = dict(TITLES), "eval_verifiers/", "/status/correct"
     for key in run.metrics():
         if key.startswith(start) and key.endswith(end):
-            titles[key] = f"{HELD_OUT}, {key[len(start) : -len(end)]}"
+            titles[key] = f"{MEASURED}, {key[len(start) : -len(end)]}"
     figures = {title: value for key, title in titles.items() if (value := at_the_end(run, key)) is not None}
     for label, measured in run.measured.items():
-        if measured.after is not None:  # of many samples: it replaces an evaluation's
-            figures[f"{HELD_OUT}, {label}"] = measured.after.value
+        if measured.after is not None:  # based on more samples than an evaluation
+            figures[f"{MEASURED}, {label}"] = measured.after.value
     _, seconds = run.series("train_runtime")
     return figures | ({SECONDS: sum(seconds)} if seconds else {})
 

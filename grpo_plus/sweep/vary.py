@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from grpo_plus.recipe.options import StrictLoader
+from grpo_plus.recipe.values import StrictLoader
 from grpo_verifiers.options import numbers
 
 PER_RUN = {"seed": "--seeds", "output_dir": "--out", "resume_from_checkpoint": "the same command again"}

@@ -1,6 +1,6 @@
-"""The contract of advantage estimators, as checks that any estimator, built in or not, can be put through.
+"""The contract of advantage estimators, as checks for any estimator, built in or not.
 
-All checks look at what `compute_advantages` gives, which is what trains.
+All checks look at the advantages of `compute_advantages`, which are used in training.
 """
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ _SLACK = 1e-9
 
 
 def check_advantage(part: "str | Estimator | Callable[..., Any]", /, **keywords: Any) -> None:
-    """Put an advantage estimator through the whole contract.
+    """Run all checks of the contract on an advantage estimator.
 
     >>> check_advantage("rloo")
 
@@ -41,7 +41,7 @@ def check_advantage(part: "str | Estimator | Callable[..., Any]", /, **keywords:
 
 
 def advantage_checks() -> list[ContractCheck[Subject]]:
-    """The checks of the contract of advantage estimators.
+    """Return the checks of the contract of advantage estimators.
 
     >>> [check.name for check in advantage_checks()][:2]
     ['shape_and_dtype', 'float64']
@@ -74,14 +74,14 @@ def sample_table() -> RewardTable:
 
 
 def take(table: RewardTable, order: Tensor) -> RewardTable:
-    """The completions ``order`` of a table, in that order, with their steps."""
+    """Return the completions ``order`` of a table, in that order, with their steps."""
     new_of_old = torch.full((len(table.rewards),), -1)
     new_of_old[order] = torch.arange(len(order))
     steps = table.steps
     if steps is not None:
         rows = new_of_old[steps.rows]
-        kept = rows >= 0
-        steps = replace(steps.select(kept), rows=rows[kept])
+        chosen = rows >= 0
+        steps = replace(steps.select(chosen), rows=rows[chosen])
     return replace(
         table,
         rewards=table.rewards[order],
@@ -115,17 +115,17 @@ def _run(subject: Subject, table: RewardTable) -> Tensor:
         raise AssertionError(f"raised {type(error).__name__}: {error}") from error
 
 
-def _same(got: Tensor, wanted: Tensor, what: str, tolerance: float = 1e-5) -> None:
+def _same(got: Tensor, expected: Tensor, title: str, tolerance: float = 1e-5) -> None:
     if got.dim() == 2:  # completions of one table may be shorter
-        width = max(got.shape[1], wanted.shape[1])
-        got, wanted = (torch.nn.functional.pad(one, (0, width - one.shape[1])) for one in (got, wanted))
-    if not torch.allclose(got, wanted, rtol=tolerance, atol=tolerance):
-        raise AssertionError(f"{what}: got {got.tolist()}, expected {wanted.tolist()}")
+        width = max(got.shape[1], expected.shape[1])
+        got, expected = (torch.nn.functional.pad(one, (0, width - one.shape[1])) for one in (got, expected))
+    if not torch.allclose(got, expected, rtol=tolerance, atol=tolerance):
+        raise AssertionError(f"{title}: got {got.tolist()}, expected {expected.tolist()}")
 
 
-def _zero(values: Tensor, what: str) -> None:
+def _zero(values: Tensor, title: str) -> None:
     if bool((values != 0).any()):
-        raise AssertionError(f"{what} must give exactly 0, got {values.tolist()}")
+        raise AssertionError(f"{title} must give exactly 0, got {values.tolist()}")
 
 
 def check_shape_and_dtype(subject: Subject) -> None:
@@ -147,19 +147,19 @@ def check_shape_and_dtype(subject: Subject) -> None:
 
 
 def check_float64(subject: Subject) -> None:
-    """A table in float64 gives float64, unrounded, and what one in float32 gives up to rounding."""
+    """A table in float64 gives float64, unrounded; one in float32 gives the same up to rounding."""
     table = sample_table()
     exact = table.to(dtype=torch.float64)
     _same(_run(subject, table).double(), _run(subject, exact), "float32 against float64", 1e-4)
     if subject.part.per in ("completion", "token"):
         returned = subject.part.fn(exact, **subject.keywords)
         if returned.dtype is not torch.float64:
-            raise AssertionError(f"a float64 table, which is what estimators get, gives {returned.dtype}")
+            raise AssertionError(f"a float64 table, as estimators get it, gives {returned.dtype}")
 
 
 def check_leaves_table_alone(subject: Subject) -> None:
     """The table is the same afterwards."""
-    table = sample_table().to(dtype=torch.float64)  # the one that the estimator gets; others are copied
+    table = sample_table().to(dtype=torch.float64)  # the precision that estimators get: other tables are copied
     assert table.steps is not None
     values = vars(table) | {f"steps.{name}": part for name, part in vars(table.steps).items()}
     leaves_alone("table", values, lambda: _run(subject, table))
@@ -175,7 +175,7 @@ def check_constant_group_is_zero(subject: Subject) -> None:
 
 
 def check_group_of_one_is_zero(subject: Subject) -> None:
-    """A completion alone in its group gets exactly 0, however many steps it has been scored on alike."""
+    """A completion alone in its group gets exactly 0, with any number of equal step scores."""
     table = sample_table()
     groups = table.groups.clone()
     groups[3] = 99
@@ -185,7 +185,7 @@ def check_group_of_one_is_zero(subject: Subject) -> None:
 
 
 def check_groups_by_id(subject: Subject) -> None:
-    """Neither the order of completions, within their groups or beyond, nor the numbers of the groups matter."""
+    """Neither the order of completions, in their groups or across them, nor the numbers of the groups matter."""
     table = sample_table()
     order = torch.randperm(len(table.groups), generator=torch.Generator().manual_seed(1))
     other = take(table, order)
@@ -217,7 +217,7 @@ def check_better_is_never_worse(subject: Subject) -> None:
 
 
 def check_weight_zero_is_absent(subject: Subject) -> None:
-    """What a reward of weight 0 says changes nothing."""
+    """The values of a reward of weight 0 change nothing."""
     table = replace(sample_table(), weights=torch.tensor([1.0, 0.0]))
     rewards = table.rewards.clone()
     rewards[:, 1] = torch.rand(len(rewards), generator=torch.Generator().manual_seed(3)) * 5 - 2
@@ -244,7 +244,7 @@ def check_weights_count(subject: Subject) -> None:
             f"weights (1, 0.25) and (0.25, 1) of rewards that say the opposite both give {heavier_first.tolist()}: "
             "sum table.rewards * table.weights, or use table.totals()"
         )
-    for shift in (0.0, -2.0):  # rewards below 0, as penalties are, rank completions as others do
+    for shift in (0.0, -2.0):  # rewards below 0 (penalties) rank completions like any rewards
         table = replace(table, rewards=torch.stack([one, other], dim=1) + shift)
         for weights, favoured in (((1.0, 0.25), one), ((0.25, 1.0), other)):
             each = with_weights(*weights).reshape(len(one), -1).sum(dim=1)
@@ -256,7 +256,7 @@ def check_weights_count(subject: Subject) -> None:
 
 
 def check_weights_have_a_sign(subject: Subject) -> None:
-    """A reward turned round, with a weight turned round, is the reward that it was: one of negative weight punishes."""
+    """A reward times -1 with its weight times -1 is the same reward: a negative weight punishes."""
     table = sample_table().to(dtype=torch.float64)
     before = _run(subject, table)
     for kind, name in enumerate(table.names):
@@ -267,7 +267,7 @@ def check_weights_have_a_sign(subject: Subject) -> None:
 
 
 def check_no_leak_between_groups(subject: Subject) -> None:
-    """Other groups' rewards change nothing; where the scope is the batch, they rescale by one positive factor."""
+    """Other groups' rewards change nothing; if the scope is the batch, they rescale by one positive factor."""
     table = sample_table()
     mine = table.groups == 7
     assert table.steps is not None
@@ -288,15 +288,15 @@ def check_no_leak_between_groups(subject: Subject) -> None:
 
 
 def check_unscorable_is_zero_and_absent(subject: Subject) -> None:
-    """A completion without reward and step scores gets exactly 0, and the others get what they get without it."""
+    """A completion without reward and step scores gets exactly 0, and does not affect the rest."""
     table = sample_table()
     chosen = torch.zeros(len(table.groups), dtype=torch.bool)
     chosen[[2, 6]] = True
-    gone = _with_values(table, chosen, _NAN, _NAN)
-    got = _run(subject, gone)
+    unscored = _with_values(table, chosen, _NAN, _NAN)
+    got = _run(subject, unscored)
     _zero(got[chosen], "a completion without any reward")
     rest = (~chosen).nonzero().squeeze(1)
-    _same(got[rest], _run(subject, take(table, rest)), "the others, against a table without the unscorable ones")
+    _same(got[rest], _run(subject, take(table, rest)), "the rest, against a table without the unscorable ones")
 
 
 def check_partial_nan_is_finite(subject: Subject) -> None:
@@ -313,7 +313,7 @@ def check_partial_nan_is_finite(subject: Subject) -> None:
 
 
 def check_deterministic(subject: Subject) -> None:
-    """The same table gives the same bits, whatever the state of the random generators."""
+    """The same table gives the same bits, in any state of the random generators."""
     same_bits(lambda: _run(subject, sample_table()))
 
 
@@ -329,7 +329,7 @@ def check_unknown_keyword_raises(subject: Subject) -> None:
 
 
 def _praises(subject: Subject) -> bool:
-    """More of something good is meant to be better: in a mix, where no part has a negative weight."""
+    """Return True if a higher reward should give a higher advantage: a mix needs weights of at least 0."""
     return subject.part.per != "parts" or all(weight >= 0 for weight in subject.keywords["parts"].values())
 
 
@@ -338,9 +338,9 @@ def _group_relative(subject: Subject) -> bool:
 
 
 def _resolve(part: Part) -> Subject:
-    """The subject that a name, a function, or a pair of that and keywords stands for."""
-    what, keywords = part if isinstance(part, tuple) else (part, {})
-    estimator = estimator_of(what)
+    """Return the subject of a name, a function, or a pair of one and its keywords."""
+    source, keywords = part if isinstance(part, tuple) else (part, {})
+    estimator = estimator_of(source)
     require_keywords(estimator, keywords)
     return Subject(estimator, dict(keywords), label_of(estimator.name, keywords))
 

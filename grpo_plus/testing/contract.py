@@ -35,13 +35,13 @@ class Subject:
 
 @dataclass(frozen=True)
 class Kit:
-    """The checks of one kind of part; ``resolve`` finds the subject that a `Part` stands for."""
+    """The checks of one kind of part; ``resolve`` returns the subject of a `Part`."""
 
     resolve: Callable[[Part], Subject]
     checks: tuple[ContractCheck[Subject], ...]
 
     def run(self, part: Part) -> None:
-        """Run every check that applies to a part, and raise one AssertionError that lists all that failed."""
+        """Run every check that applies to a part, and raise one AssertionError with all failures."""
         subject = self.resolve(part)
         failed = list(failures(subject, self.checks))
         if failed:
@@ -56,15 +56,15 @@ def label_of(name: str, keywords: Mapping[str, Any]) -> str:
 
 
 def reloaded(part: Any) -> Any:
-    """A part as other processes get it."""
+    """Return a part after pickling, as other processes get it."""
     try:
-        return pickle.loads(pickle.dumps(part))  # noqa: S301 - made in this line
+        return pickle.loads(pickle.dumps(part))  # noqa: S301 - pickled in this line
     except Exception as error:
         raise AssertionError(f"cannot be pickled: {error}. Define the function at the top of a module.") from error
 
 
 def same_bits(run: "Callable[[], Tensor]") -> None:
-    """Raise where two runs differ, with the random generators in another state."""
+    """Raise if two runs with different random states differ."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -77,7 +77,7 @@ def same_bits(run: "Callable[[], Tensor]") -> None:
 
 
 def leaves_alone(title: str, values: Mapping[str, Any], run: Callable[[], object]) -> None:
-    """Raise where a run changes a tensor among the values of what it is given."""
+    """Raise if a run changes one of the tensors."""
     import torch
 
     before = {name: value.clone() for name, value in values.items() if isinstance(value, torch.Tensor)}
@@ -88,7 +88,7 @@ def leaves_alone(title: str, values: Mapping[str, Any], run: Callable[[], object
 
 
 def refuses(problems: Callable[[Mapping[str, Any]], Sequence[object]], subject: Subject) -> None:
-    """Raise where a keyword that the part does not have is no problem."""
+    """Raise if an unknown keyword is no problem."""
     if not problems({**subject.keywords, "no_such_keyword": 1}):
         raise AssertionError("no problem is reported for no_such_keyword=1: name the keywords instead of taking **any")
 

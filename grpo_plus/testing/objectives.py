@@ -1,7 +1,6 @@
-"""The contract of objectives, as checks that any objective, built in or not, can be put through.
+"""The contract of objectives, as checks for any objective, built in or not.
 
-All checks look at what `Objective.loss` gives, and at its gradient with respect to the log-probabilities, which is what
-trains.
+All checks look at `Objective.loss` and its gradient with respect to the log-probabilities, as used in training.
 """
 
 import operator
@@ -29,7 +28,7 @@ _NEAR = 0.05
 
 
 def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, **keywords: Any) -> None:
-    """Put an objective through the whole contract.
+    """Run all checks of the contract on an objective.
 
     >>> check_objective("dapo")
 
@@ -43,7 +42,7 @@ def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, *
 
 
 def objective_checks() -> list[ContractCheck[Subject]]:
-    """The checks of the contract of objectives.
+    """Return the checks of the contract of objectives.
 
     >>> [check.name for check in objective_checks()][:2]
     ['shape_and_dtype', 'float64']
@@ -53,9 +52,9 @@ def objective_checks() -> list[ContractCheck[Subject]]:
 
 @dataclass(frozen=True)
 class Built:
-    """An objective under test, and what it was built from."""
+    """An objective under test with its source: a name or a function."""
 
-    what: Any
+    source: Any
     objective: Objective
     beta: float
 
@@ -64,19 +63,19 @@ def sample_batch(built: Built, *, dtype: torch.dtype = torch.float32) -> TokenBa
     """A micro-batch with uneven rows, one without any trained token, advantages of both signs and 0."""
     random = torch.Generator().manual_seed(0)
 
-    def draw() -> Tensor:
+    def normal() -> Tensor:
         return torch.randn(_ROWS, _TOKENS, generator=random, dtype=torch.float64)
 
-    old = -draw().abs() - 0.1
+    old = -normal().abs() - 0.1
     mask = torch.arange(_TOKENS) < torch.tensor([[7], [3], [0], [5], [1]])
-    sign = torch.where(draw() > 0, 1.0, -1.0) * (draw() > -0.5)
-    weights = torch.where((sign != 0) & mask, 0.5 + draw().abs(), 0.0)
+    sign = torch.where(normal() > 0, 1.0, -1.0) * (normal() > -0.5)
+    weights = torch.where((sign != 0) & mask, 0.5 + normal().abs(), 0.0)
     tokens = weights.sum() if built.objective.makes_targets else mask.sum()
     tensors = {
-        "logps": old + 0.2 * draw(),
+        "logps": old + 0.2 * normal(),
         "old_logps": old,
         "advantages": torch.tensor([[1.5], [-0.5], [1.0], [0.0], [-2.0]], dtype=torch.float64),
-        "ref_logps": old + 0.3 * draw(),
+        "ref_logps": old + 0.3 * normal(),
         "target_logps": old * torch.where(sign > 0, 0.5, 2.0),
         "target_sign": sign,
         "target_weights": weights,
@@ -92,7 +91,7 @@ def sample_batch(built: Built, *, dtype: torch.dtype = torch.float32) -> TokenBa
 
 
 def _with_pulls(objective: Objective, batch: TokenBatch) -> TokenBatch:
-    """The batch with the pulls of its rows, where the loss is one of groups and all of their rows are here."""
+    """The batch with the pulls of its rows, if the loss is one of groups and all of their rows are present."""
     if not objective.pulls_groups or len(batch.logps) != _ROWS:
         return batch
     scores = GroupScores(
@@ -107,14 +106,14 @@ def _with_pulls(objective: Objective, batch: TokenBatch) -> TokenBatch:
 
 
 def _changed(batch: TokenBatch, change: "Callable[[Tensor], Tensor]") -> TokenBatch:
-    """The batch with every tensor of the tokens or of the completions replaced."""
+    """The batch with ``change`` applied to every tensor."""
     tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
     changes: dict[str, Any] = {name: change(value) for name, value in tensors.items() if isinstance(value, Tensor)}
     return replace(batch, **changes)
 
 
 def _run(subject: Subject, batch: TokenBatch) -> tuple[Tensor, Tensor, Unreduced]:
-    """The loss, its gradient with respect to the log-probabilities, and what it came from."""
+    """The loss, its gradient with respect to the log-probabilities, and the unreduced values."""
     logps = batch.logps.clone().requires_grad_()
     objective: Objective = subject.part.objective
     batch = _with_pulls(objective, batch)
@@ -127,24 +126,24 @@ def _run(subject: Subject, batch: TokenBatch) -> tuple[Tensor, Tensor, Unreduced
 
 
 def _on_policy(subject: Subject, drift: float = 0.0) -> TokenBatch:
-    """A batch whose policy is the reference and, but for ``drift`` nats a token, the one that sampled.
+    """A batch whose policy is the reference and, except for ``drift`` nats a token, the sampling policy.
 
-    Its advantages outweigh everything else.
+    Its advantages outweigh all other terms.
     """
     batch = sample_batch(subject.part, dtype=torch.float64)
     logps = batch.old_logps + drift
     return replace(batch, logps=logps, ref_logps=logps, advantages=100 * batch.advantages)
 
 
-def _same(got: Tensor, wanted: Tensor, what: str, tolerance: float = 1e-5) -> None:
-    slack = tolerance * wanted.abs().max().nan_to_num(nan=0.0).clamp(min=1e-8)
-    if not bool(((got - wanted).abs() <= slack + tolerance * wanted.abs()).all()):  # NaN is never the same
-        raise AssertionError(f"{what}: got {got.tolist()}, expected {wanted.tolist()}")
+def _same(got: Tensor, expected: Tensor, title: str, tolerance: float = 1e-5) -> None:
+    slack = tolerance * expected.abs().max().nan_to_num(nan=0.0).clamp(min=1e-8)
+    if not bool(((got - expected).abs() <= slack + tolerance * expected.abs()).all()):  # NaN is never the same
+        raise AssertionError(f"{title}: got {got.tolist()}, expected {expected.tolist()}")
 
 
-def _finite(loss: Tensor, gradient: Tensor, what: str) -> None:
+def _finite(loss: Tensor, gradient: Tensor, title: str) -> None:
     if not bool(loss.isfinite()) or not bool(gradient.isfinite().all()):
-        raise AssertionError(f"{what}: the loss is {loss.item()}, its gradient {gradient.tolist()}")
+        raise AssertionError(f"{title}: the loss is {loss.item()}, its gradient {gradient.tolist()}")
 
 
 def check_shape_and_dtype(subject: Subject) -> None:
@@ -169,13 +168,13 @@ def check_shape_and_dtype(subject: Subject) -> None:
 
 
 def check_float64(subject: Subject) -> None:
-    """Float32 gives what float64 gives, up to rounding."""
+    """Float32 and float64 give the same gradient, up to rounding."""
     single, double = (_run(subject, sample_batch(subject.part, dtype=d))[1] for d in (torch.float32, torch.float64))
     _same(single.double(), double, "the gradient in float32 against float64", 1e-4)
 
 
 def check_ignores_masked_tokens(subject: Subject) -> None:
-    """Whatever stands outside the mask, NaN included, changes nothing and gets a gradient of exactly 0."""
+    """Values outside the mask, NaN included, change nothing and get a gradient of exactly 0."""
     batch = sample_batch(subject.part)
     loss, gradient, _ = _run(subject, batch)
     names = ("logps", "old_logps", "ref_logps", "target_logps")
@@ -189,7 +188,7 @@ def check_ignores_masked_tokens(subject: Subject) -> None:
 
 
 def check_extreme_logps(subject: Subject) -> None:
-    """A policy far from the one that sampled, on either side, gives finite numbers."""
+    """A policy far from the sampling policy, on either side, gives finite numbers."""
     batch = sample_batch(subject.part)
     for shift in (_FAR, -_FAR):
         for name in ("old_logps", "ref_logps"):
@@ -210,9 +209,9 @@ def check_split_invariance(subject: Subject) -> None:
     loss, gradient, _ = _run(subject, batch)
     for rows in (1, 2, 3):
         cuts = [slice(start, start + rows) for start in range(0, _ROWS, rows)]
-        found = [_run(subject, _changed(batch, operator.itemgetter(cut))) for cut in cuts]
-        _same(torch.cat([part for _, part, _ in found]), gradient, f"the gradient of micro-batches of {rows} rows")
-        _same(torch.stack([part for part, _, _ in found]).sum(), loss, f"the loss of micro-batches of {rows} rows")
+        results = [_run(subject, _changed(batch, operator.itemgetter(cut))) for cut in cuts]
+        _same(torch.cat([part for _, part, _ in results]), gradient, f"the gradient of micro-batches of {rows} rows")
+        _same(torch.stack([part for part, _, _ in results]).sum(), loss, f"the loss of micro-batches of {rows} rows")
 
     def wider(value: Tensor) -> Tensor:
         grows = value.dim() == 2 and value.shape[1] == _TOKENS
@@ -233,14 +232,14 @@ def check_shares(subject: Subject) -> None:
 
 
 def check_advantages_per_token(subject: Subject) -> None:
-    """The same advantage written on each token of a completion is that advantage of the completion."""
+    """The same advantage on each token of a completion equals that advantage of the completion."""
     batch = sample_batch(subject.part)
     spread = replace(batch, advantages=batch.advantages.expand(_ROWS, _TOKENS).clone())
     _same(_run(subject, spread)[1], _run(subject, batch)[1], "advantages of shape (B, T) against (B, 1)")
 
 
 def check_zero_advantage_zero_gradient(subject: Subject) -> None:
-    """Completions with advantage 0 add exactly nothing, as declared: the engine leaves them out."""
+    """Completions with advantage 0 have a gradient of exactly 0, as declared: the engine skips them."""
     batch = sample_batch(subject.part)
     for shift in (0.0, 1.0, -1.0):
         moved = replace(batch, advantages=torch.zeros_like(batch.advantages), old_logps=batch.old_logps + shift)
@@ -267,7 +266,7 @@ def check_advantages_direct(subject: Subject) -> None:
 
 
 def check_advantages_of_tokens_direct(subject: Subject) -> None:
-    """An advantage of a token moves that token, and its way."""
+    """An advantage of a token moves that token in its direction."""
     batch = _on_policy(subject)
     turns = torch.tensor([1.0, 1.0, -1.0, 0.0, -1.0, 1.0, -1.0], dtype=batch.advantages.dtype)
     batch = replace(batch, advantages=batch.advantages * turns)
@@ -277,30 +276,30 @@ def check_advantages_of_tokens_direct(subject: Subject) -> None:
 def _ends_of_groups(batch: TokenBatch) -> Tensor:
     """(B, 1) 1 for the best completion of each group if it is good, -1 for the worst if it is bad, else 0.
 
-    A loss of groups may move the others either way.
+    A loss of groups may move the rest either way.
     """
-    wanted = torch.zeros_like(batch.advantages)
+    direction = torch.zeros_like(batch.advantages)
     for group in set(_GROUPS):
         here = [row for row in range(_ROWS) if _GROUPS[row] == group and bool(batch.mask[row].any())]
         order = sorted(here, key=lambda row: float(batch.advantages[row]))
-        wanted[order[0]] = batch.advantages[order[0]].clamp(max=0).sign()
-        wanted[order[-1]] = batch.advantages[order[-1]].clamp(min=0).sign()
-    return wanted
+        direction[order[0]] = batch.advantages[order[0]].clamp(max=0).sign()
+        direction[order[-1]] = batch.advantages[order[-1]].clamp(min=0).sign()
+    return direction
 
 
-def _direct(wanted: Tensor, pushed: Tensor, batch: TokenBatch, what: str) -> None:
-    """Raise where a step down the loss moves log-probabilities against what is wanted of them."""
-    wrong = (wanted * pushed < 0) & batch.mask.any(dim=1, keepdim=True)
+def _direct(direction: Tensor, pushed: Tensor, batch: TokenBatch, title: str) -> None:
+    """Raise if a step down the loss moves log-probabilities against ``direction``."""
+    wrong = (direction * pushed < 0) & batch.mask.any(dim=1, keepdim=True)
     if bool(wrong.any()):
         row, column = wrong.nonzero()[0].tolist()
         raise AssertionError(
-            f"completion {row} has {what} {wanted[row, column]:g}, but a step down the loss moves its log-probability "
-            f"by {pushed[row, column]:+.3g}: a loss is minimised, so advantages come in with a minus"
+            f"completion {row} has {title} {direction[row, column]:g}, but a step down the loss moves its "
+            f"log-probability by {pushed[row, column]:+.3g}: a loss is minimised, so advantages come in with a minus"
         )
 
 
 def check_deterministic(subject: Subject) -> None:
-    """The same batch gives the same bits again, whatever the random state."""
+    """The same batch gives the same bits again, in any random state."""
     same_bits(lambda: _run(subject, sample_batch(subject.part))[1])
 
 
@@ -314,7 +313,7 @@ def check_pickles(subject: Subject) -> None:
 def check_unknown_keyword_raises(subject: Subject) -> None:
     """A keyword that the objective does not have is refused, not swallowed."""
     built: Built = subject.part
-    refuses(lambda keywords: compose_objective(built.what, keywords, beta=built.beta)[1], subject)
+    refuses(lambda keywords: compose_objective(built.source, keywords, beta=built.beta)[1], subject)
 
 
 def _per_token(subject: Subject) -> bool:
@@ -333,13 +332,13 @@ def _idle_at_zero(subject: Subject) -> bool:
 
 
 def _resolve(part: Part) -> Subject:
-    """The subject that a name, a function, or a pair of that and keywords (``beta`` among them) stands for."""
-    what, given = part if isinstance(part, tuple) else (part, {})
-    keywords = {name: value for name, value in given.items() if name != "beta"}
-    beta = given.get("beta", 0.0)
-    objective = build_objective(what, keywords, beta=beta)
-    shown = {name: value for name, value in given.items() if name != "beta" or value}
-    return Subject(Built(what, objective, beta), keywords, label_of(objective.name, shown))
+    """Return the subject of a name, a function, or a pair of one and its keywords (with ``beta``)."""
+    source, options = part if isinstance(part, tuple) else (part, {})
+    keywords = {name: value for name, value in options.items() if name != "beta"}
+    beta = options.get("beta", 0.0)
+    objective = build_objective(source, keywords, beta=beta)
+    shown = {name: value for name, value in options.items() if name != "beta" or value}
+    return Subject(Built(source, objective, beta), keywords, label_of(objective.name, shown))
 
 
 KIT = Kit(

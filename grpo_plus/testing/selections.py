@@ -1,6 +1,6 @@
-"""The contract of selections, as checks that any selection, built in or not, can be put through.
+"""The contract of selections, as checks for any selection, built in or not.
 
-All checks look at what `selection_weights` gives, which is what prompts are drawn by.
+All checks look at `selection_weights`, which are used to sample prompts.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_selection(part: "str | Selection | Callable[..., Any]", /, **keywords: Any) -> None:
-    """Put a selection through the whole contract.
+    """Run all checks of the contract on a selection.
 
     >>> check_selection("contrast", power=2)
 
@@ -36,7 +36,7 @@ def check_selection(part: "str | Selection | Callable[..., Any]", /, **keywords:
 
 
 def selection_checks() -> list[ContractCheck[Subject]]:
-    """The checks of the contract of selections.
+    """Return the checks of the contract of selections.
 
     >>> [check.name for check in selection_checks()][:2]
     ['weights', 'empty_history']
@@ -45,7 +45,7 @@ def selection_checks() -> list[ContractCheck[Subject]]:
 
 
 def sample_history(num_generations: int = 4, *, graded: bool = False, progress: float = 0.25) -> PromptHistory:
-    """Prompts of all kinds: never solved, always, sometimes, seen often, unseen, unscored, in several rows."""
+    """Prompts of all kinds: never solved, always, sometimes, frequent, unseen, unscored, in several rows."""
     random = torch.Generator().manual_seed(0)
     rates = [0.0, 1.0, 0.5, 0.1, 0.9, 0.3, 0.0, 1.0]
     count = len(rates) + 2
@@ -84,7 +84,7 @@ def check_weights(subject: Subject) -> None:
 
 
 def check_empty_history(subject: Subject) -> None:
-    """It works before anything is drawn, and for a single prompt."""
+    """It works before the first batch, and for a single prompt."""
     history = sample_history()
     empty = PromptHistory.empty(history.rows, 4, history.columns)
     _run(subject, empty)
@@ -92,13 +92,13 @@ def check_empty_history(subject: Subject) -> None:
 
 
 def check_leaves_history_alone(subject: Subject) -> None:
-    """It changes nothing of the history that it is given."""
-    given, keywords = sample_history(), own_keywords(subject.keywords)
-    columns = {name: list(values) for name, values in given.columns.items()}
-    # The function itself: where weights are asked for, it gets a copy.
-    leaves_alone("history", vars(given), lambda: subject.part.fn(given, **keywords))
+    """It does not change its history."""
+    history, keywords = sample_history(), own_keywords(subject.keywords)
+    columns = {name: list(values) for name, values in history.columns.items()}
+    # The function itself: `selection_weights` passes a copy.
+    leaves_alone("history", vars(history), lambda: subject.part.fn(history, **keywords))
     for name, values in columns.items():
-        if values != list(given.columns[name]):
+        if values != list(history.columns[name]):
             raise AssertionError(f"history.columns[{name!r}] was changed in place")
 
 
@@ -106,15 +106,15 @@ def check_permutes(subject: Subject) -> None:
     """Prompts in another order get the same weights, each its own."""
     for history in _all_histories():
         order = torch.randperm(len(history), generator=torch.Generator().manual_seed(1))
-        found, wanted = _run(subject, history.take(order)), _run(subject, history)[order]
-        if not torch.allclose(found, wanted, rtol=1e-9, atol=1e-12):
-            prompt = int((found - wanted).abs().argmax())
-            text = f"prompts in another order: {float(found[prompt]):g} instead of {float(wanted[prompt]):g}"
+        got, expected = _run(subject, history.take(order)), _run(subject, history)[order]
+        if not torch.allclose(got, expected, rtol=1e-9, atol=1e-12):
+            prompt = int((got - expected).abs().argmax())
+            text = f"prompts in another order: {float(got[prompt]):g} instead of {float(expected[prompt]):g}"
             raise AssertionError(f"{text} for one of them")
 
 
 def check_deterministic(subject: Subject) -> None:
-    """The same history gives the same bits, whatever the state of the random generators: all ranks draw alike."""
+    """The same history gives the same bits, in any state of the random generators: all ranks sample alike."""
     same_bits(lambda: _run(subject, sample_history()))
 
 
@@ -131,9 +131,9 @@ def check_unknown_keyword_raises(subject: Subject) -> None:
 
 
 def _resolve(part: Part) -> Subject:
-    """The subject that a name, a function, or a pair of that and keywords stands for."""
-    what, keywords = part if isinstance(part, tuple) else (part, {})
-    selection = selection_of(what)
+    """Return the subject of a name, a function, or a pair of one and its keywords."""
+    source, keywords = part if isinstance(part, tuple) else (part, {})
+    selection = selection_of(source)
     if problems := keyword_problems(selection, keywords):
         raise SelectionKeywordError("\n".join(problems))
     return Subject(selection, dict(keywords), label_of(selection.name, keywords))

@@ -1,4 +1,4 @@
-"""A tiny causal model and a character tokenizer made on the spot, for tests and trial runs without any download."""
+"""A tiny causal model and a character tokenizer, for tests and trial runs without any download."""
 
 import string
 from pathlib import Path
@@ -41,11 +41,11 @@ _EXTRA: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"head_dim": 8, **_EXPERTS},
 }
 ARCHITECTURES = tuple(sorted(_EXTRA))
-"""The architectures that `make_tiny_model` knows."""
+"""The architectures of `make_tiny_model`."""
 
 
 def make_tiny_tokenizer(vocab: str = PRINTABLE) -> "PreTrainedTokenizerFast":
-    """A tokenizer with one token a character, special tokens and a ChatML template.
+    """Return a tokenizer with one token a character, special tokens and a ChatML template.
 
     >>> tokenizer = make_tiny_tokenizer()
     >>> tokenizer.decode(tokenizer("2 + 2 = 4")["input_ids"])
@@ -80,7 +80,7 @@ def make_tiny_tokenizer(vocab: str = PRINTABLE) -> "PreTrainedTokenizerFast":
 
 
 def _byte_symbol(character: str) -> str:
-    """An ASCII character as byte-level BPE writes it: visible ones as themselves, the others moved up by 256."""
+    """An ASCII character as byte-level BPE writes it: unchanged if visible, else moved up by 256."""
     if "!" <= character <= "~":
         return character
     return "\u0121" if character == "\x7f" else chr(256 + ord(character))
@@ -96,14 +96,14 @@ def make_tiny_model(
     seed: int = 0,
     **config: Any,
 ) -> "tuple[PreTrainedModel, PreTrainedTokenizerFast]":
-    """A randomly initialised model of a real architecture, small enough to train in a test.
+    """Return a randomly initialised model of a real architecture, small enough to train in a test.
 
-    The weights are drawn wide enough (standard deviation 0.2) that next-token probabilities differ visibly between
+    The weights are large enough (standard deviation 0.2) that next-token probabilities differ visibly between
     contexts: a near-uniform model would hide a wrong position or a leaking mask. The global random state is untouched.
 
     The model is in float32 on the CPU and in evaluation mode. With a ``folder`` both are saved there, for
     ``AutoModelForCausalLM`` and ``AutoTokenizer`` to load. ``architecture`` is one of `ARCHITECTURES`, ``hidden`` a
-    multiple of 8. Further keywords are fields of the model's config, and go before the values set here.
+    multiple of 8. Further keywords are fields of the model's config, and override the values set here.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -129,13 +129,13 @@ def make_tiny_model(
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,
     }
-    if architecture == "gpt2":  # keeps its own names, and has no grouped keys
+    if architecture == "gpt2":  # has its own names, and no grouped keys
         del values["num_key_value_heads"], values["intermediate_size"]
         values |= {"n_inner": 2 * hidden, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = AutoConfig.for_model(architecture, **(values | _EXTRA[architecture] | config))
-        model = AutoModelForCausalLM.from_config(made, dtype=torch.float32).eval()
+        model_config = AutoConfig.for_model(architecture, **(values | _EXTRA[architecture] | config))
+        model = AutoModelForCausalLM.from_config(model_config, dtype=torch.float32).eval()
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.generation_config.bos_token_id = tokenizer.bos_token_id
     model.generation_config.eos_token_id = tokenizer.eos_token_id

@@ -1,4 +1,4 @@
-"""Make a warm start with TRL's supervised trainer, or find the one that is kept."""
+"""Make a warm start with TRL's supervised trainer, or find the stored one."""
 
 import gc
 import math
@@ -19,12 +19,12 @@ from grpo_plus.trl.fields import supervised_trainer
 from grpo_plus.trl.ranks import broadcast_from_main, preserve_process_state, unwrapped_model
 from grpo_plus.warm_start.examples import Examples
 from grpo_plus.warm_start.options import WarmStart
-from grpo_plus.warm_start.store import Store, identity
+from grpo_plus.warm_start.store import Archive, identity
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.redaction import redact
 
 FOLDER = "_warm_start"
-"""Inside a run's folder; what begins like this is not uploaded to the hub."""
+"""Inside a run's folder; files with this prefix are not uploaded to the hub."""
 _PAUSE = 30.0
 """Seconds between two lines about a long warm start."""
 _OF_THE_RUN = (
@@ -48,7 +48,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Start:
+class Base:
     """The start of a warm start, as arguments of TRL; without an ``adapter`` all weights are trained."""
 
     model: str
@@ -60,8 +60,8 @@ class Start:
 
     def settings(self) -> dict[str, Any]:
         """All that the result depends on, in words."""
-        told = {key: str(redact(value, key)) for key, value in sorted(self.init.items()) if value is not None}
-        init = {key: value for key, value in told.items() if key not in _NO_MATTER}
+        options = {key: str(redact(value, key)) for key, value in sorted(self.init.items()) if value is not None}
+        init = {key: value for key, value in options.items() if key not in _NO_MATTER}
         quantisation = None if self.quantisation is None else str(sorted(self.quantisation.to_dict().items()))
         adapter = None if self.adapter is None else _plain(self.adapter.to_dict())
         named = broadcast_from_main(lambda: identity(self.model, self.init.get("revision")))
@@ -73,16 +73,16 @@ def computing_of(args: Any) -> dict[str, Any]:
     return {name: getattr(args, name) for name in _OF_THE_RUN if getattr(args, name, None) is not None}
 
 
-def store_of(home: Path, start: Start, examples: Examples, options: WarmStart) -> Store:
+def store_of(home: Path, start: Base, examples: Examples, options: WarmStart) -> Archive:
     """The place of this warm start."""
     settings: dict[str, Any] = {"rows": len(examples), "data": examples.fingerprint}
     settings |= {name: getattr(options, name) for name in ("steps", "batch_size", "learning_rate", "seed")}
-    return Store(home, {**start.settings(), **settings})
+    return Archive(home, {**start.settings(), **settings})
 
 
 def obtain(  # noqa: PLR0917
-    store: Store,
-    start: Start,
+    store: Archive,
+    start: Base,
     examples: Examples,
     options: WarmStart,
     tokenizer: Any,
@@ -91,9 +91,9 @@ def obtain(  # noqa: PLR0917
     alone: bool = False,
     refused: str | None = None,
 ) -> Path:
-    """The folder of the warm start, which is made unless it is there. All processes of a run call it.
+    """The folder of the warm start, which is trained unless it exists. All processes of a run call it.
 
-    ``alone`` removes other warm starts beside it; ``refused`` says why none can be made here.
+    ``alone`` removes other warm starts of that home; ``refused`` is the reason why none can be trained here.
     """
     state, why = broadcast_from_main(store.claim)
     if state == "busy":
@@ -111,7 +111,7 @@ def obtain(  # noqa: PLR0917
             f"solutions with {examples.tokens:,} tokens ({why})."
         )
         facts = _make(store, start, examples, options, tokenizer, tell, alone=alone)
-        tell(f"warm start: {headline(facts)}, {facts['seconds']:.0f} s; kept in {store.folder}.")
+        tell(f"warm start: {headline(facts)}, {facts['seconds']:.0f} s; stored in {store.folder}.")
     finally:
         store.release()
     gc.collect()
@@ -121,9 +121,9 @@ def obtain(  # noqa: PLR0917
 
 
 def _make(  # noqa: PLR0917
-    store: Store, start: Start, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell, *, alone: bool
+    store: Archive, start: Base, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell, *, alone: bool
 ) -> dict[str, Any]:
-    """Train and keep; what took memory is gone with this function."""
+    """Train and store; the memory is free again when this function ends."""
     model, facts = train(start, examples, options, tokenizer, tell)
 
     def save(folder: Path) -> None:
@@ -141,7 +141,7 @@ def headline(facts: Mapping[str, Any]) -> str:
 
 
 def train(
-    start: Start, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell
+    start: Base, examples: Examples, options: WarmStart, tokenizer: Any, tell: Tell
 ) -> tuple[Any, dict[str, Any]]:
     """The trained model (around it its adapter) and facts about the training; all processes of a run share it.
 
@@ -211,7 +211,7 @@ class _Curve(TrainerCallback):
 
     def __init__(self, steps: int, tell: Tell) -> None:
         self.losses: list[float] = []
-        self._steps, self._tell, self._told = steps, tell, time.monotonic()
+        self._steps, self._tell, self._last = steps, tell, time.monotonic()
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
         """A loss, the mean since the last one."""
@@ -221,8 +221,8 @@ class _Curve(TrainerCallback):
         if not math.isfinite(loss):
             raise _not_finite(f"the loss is {loss} at step {state.global_step} of {self._steps}")
         self.losses.append(loss)
-        if time.monotonic() - self._told > _PAUSE and state.global_step < self._steps:
-            self._told = time.monotonic()
+        if time.monotonic() - self._last > _PAUSE and state.global_step < self._steps:
+            self._last = time.monotonic()
             self._tell(f"warm start: step {state.global_step:,} of {self._steps:,}, loss {loss:.3f}")
 
     @staticmethod
@@ -233,9 +233,8 @@ class _Curve(TrainerCallback):
             raise _not_finite("weights are not finite after the last step")
 
 
-def _not_finite(what: str) -> ConfigError:
-    text = f"warm_start: {what}, so nothing was kept. Lower warm_start: {{learning_rate: …}}, or leave fp16 for bf16."
-    return ConfigError([text])
+def _not_finite(problem: str) -> ConfigError:
+    return ConfigError([f"warm_start: {problem}; nothing was stored. Lower its learning_rate, or use bf16, not fp16."])
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, str]:

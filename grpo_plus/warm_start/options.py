@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypedDict
 
-from grpo_plus.recipe.options import checked_mapping
+from grpo_plus.recipe.values import checked_mapping
 from grpo_verifiers.options import Matches, Range
 
 _Text = Annotated[str, Matches(r"(?s).*\S.*", "a string")]
-_Whole = Annotated[int, Range(1, text="a whole number of at least 1")]
+_Count = Annotated[int, Range(1, text="a whole number of at least 1")]
 _Positive = Annotated[float, Range(0, open_low=True, finite=True, text="a number above 0")]
 FULL_RATE = 2e-5
 ADAPTER_RATE = 2e-4
@@ -25,11 +25,11 @@ class WarmStartSettings(TypedDict, total=False):
     config: _Text
     split: _Text
     solution: _Text
-    steps: _Whole
+    steps: _Count
     epochs: _Positive
     learning_rate: _Positive
-    batch_size: _Whole
-    max_length: _Whole
+    batch_size: _Count
+    max_length: _Count
     seed: Annotated[int, Range(0, text="a whole number of at least 0")]
     full: bool
     verbatim: bool
@@ -40,9 +40,9 @@ KEYS = tuple(WarmStartSettings.__annotations__)
 EXAMPLE = "{dataset: ./solutions.jsonl, solution: solution, epochs: 1}"
 
 
-def warm_start_problems(given: Any) -> list[str]:
+def warm_start_problems(settings: Any) -> list[str]:
     """The problems of the mapping."""
-    values, problems = checked_mapping("warm_start", given, WarmStartSettings, EXAMPLE)
+    values, problems = checked_mapping("warm_start", settings, WarmStartSettings, EXAMPLE)
     if "steps" in values and "epochs" in values:
         problems.append(
             f"warm_start has both steps ({values['steps']!r}) and epochs ({values['epochs']!r}), which both say how "
@@ -58,7 +58,7 @@ def warm_start_problems(given: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A warm start as it will be made.
+    """The settings of a warm start, with defaults.
 
     Attributes:
         steps: optimizer steps.
@@ -76,9 +76,9 @@ class WarmStart:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], rows: int, *, adapter: bool, processes: int = 1) -> Self:
-        """Fill what the mapping leaves out, for so many usable rows; ``adapter`` is true if the run trains one."""
-        wanted = settings.get("batch_size", 32)
-        batch = max(1, min(wanted, rows) // processes) * processes
+        """Fill in unset keys, for so many usable rows; ``adapter`` is true if the run trains one."""
+        batch_size = settings.get("batch_size", 32)
+        batch = max(1, min(batch_size, rows) // processes) * processes
         full = bool(settings.get("full", False))
         rate = ADAPTER_RATE if adapter and not full else FULL_RATE
         return cls(

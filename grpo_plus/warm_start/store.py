@@ -1,4 +1,4 @@
-"""Warm starts that are kept: a folder each, named by a hash of all that went in, written in one go."""
+"""Stored warm starts: a folder each, named by a hash of all inputs, written atomically."""
 
 import contextlib
 import hashlib
@@ -31,7 +31,7 @@ _WEIGHTS = {".safetensors", ".bin", ".gguf", ".model", ".py"}
 _READERS = 4
 
 
-class Store:
+class Archive:
     """The place of one warm start below ``home``; ``settings`` are all that it depends on, as JSON values."""
 
     def __init__(self, home: Path, settings: Mapping[str, Any]) -> None:
@@ -41,12 +41,12 @@ class Store:
         self._lock: FileLock | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What is known of a warm start that is there."""
-        found = read_json(self.folder / FILE).get("facts")
-        return found if isinstance(found, dict) else {}
+        """Facts about a stored warm start."""
+        facts = read_json(self.folder / FILE).get("facts")
+        return facts if isinstance(facts, dict) else {}
 
     def claim(self) -> tuple[str, str]:
-        """``there``, ``ours`` to make or ``busy`` with another process; and why it is to be made."""
+        """``there``, ``claimed`` for this process or ``busy`` with another; and the reason to train it."""
         try:
             self.home.mkdir(parents=True, exist_ok=True)
             if self._lock is None:
@@ -61,15 +61,15 @@ class Store:
         if why is None:
             self.release()
             return "there", ""
-        return "ours", why
+        return "claimed", why
 
     def release(self) -> None:
-        """Let others look."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
 
     def keep(self, save: Callable[[Path], None], facts: Mapping[str, Any], *, alone: bool) -> None:
-        """Have ``save`` write into a draft, which then takes the place; ``alone`` removes all others."""
+        """Have ``save`` write into a draft, which then takes the place; ``alone`` removes all earlier ones."""
         try:
             with replaced_folder(self.folder) as draft:
                 save(draft)
@@ -84,29 +84,29 @@ class Store:
             remedy = problem.remedy if problem is not None else "Make it writable"
             place = "or set warm_start: {folder: …} to another place"
             raise ConfigError([f"warm_start: {self.folder} cannot be written: {why}. {remedy}, {place}."]) from error
-        for other in self._others() if alone else ():
+        for other in self._siblings() if alone else ():
             shutil.rmtree(other, ignore_errors=True)
 
     def _why(self) -> str | None:
-        """Why it must be made; None: it is there."""
+        """The reason to train it; None: it exists."""
         if self.folder.is_dir():
             torn = manifest.problem(self.folder)
             return None if torn is None else f"the one in {self.folder} is torn: {torn}"
-        others = sorted(self._others(), key=lambda path: path.stat().st_mtime)
-        if not others:
+        siblings = sorted(self._siblings(), key=lambda path: path.stat().st_mtime)
+        if not siblings:
             return "none is there yet"
-        before = read_json(others[-1] / FILE).get("settings", {})
+        before = read_json(siblings[-1] / FILE).get("settings", {})
         changed = [
             f"{name} was {before.get(name)!r}" for name in self.settings if before.get(name) != self.settings[name]
         ]
-        return f"the one in {others[-1]} had other settings: {', '.join(changed)}"
+        return f"the one in {siblings[-1]} had other settings: {', '.join(changed)}"
 
-    def _others(self) -> list[Path]:
+    def _siblings(self) -> list[Path]:
         return [path.parent for path in self.home.glob(f"*/{FILE}") if path.parent != self.folder]
 
 
 def identity(model: str, revision: str | None = None, *, above: tuple[Path, ...] = ()) -> str:
-    """A model's name on the hub; of a folder, wherever it lies, the hash of what it holds of a model.
+    """A model's name on the hub; of a folder, the hash of its model files.
 
     All of the weights is read, several files at once: a change between the ends of a file is a change, and training
     reads them next. Of an adapter's folder the base counts as well.
@@ -121,21 +121,21 @@ def identity(model: str, revision: str | None = None, *, above: tuple[Path, ...]
         raise ConfigError([f"{text}: {remedy}."])
     paths = sorted(path for path in folder.iterdir() if path.is_file() and _of_a_model(path))
     with ThreadPoolExecutor(_READERS) as pool:
-        found = {path.name: digest for path, digest in zip(paths, pool.map(_digest, paths), strict=True)}
+        digests = {path.name: digest for path, digest in zip(paths, pool.map(_digest, paths), strict=True)}
     base = read_json(folder / _ADAPTER).get("base_model_name_or_path")
     if base and Path(base).resolve() != folder.resolve():
-        found["base"] = identity(base, above=(*above, folder.resolve()))
-    digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode())
+        digests["base"] = identity(base, above=(*above, folder.resolve()))
+    digest = hashlib.sha256(json.dumps(digests, sort_keys=True).encode())
     return f"a folder whose files have the hash {digest.hexdigest()[:12]}"
 
 
 def _of_a_model(path: Path) -> bool:
-    """Files that a model and its tokenizer are loaded from; not what a trainer leaves beside them."""
+    """Files that a model and its tokenizer are loaded from; no other files of a trainer."""
     return path.name in _FILES or (path.suffix in _WEIGHTS and path.name != "training_args.bin")
 
 
 def _digest(path: Path) -> str:
-    if path.name == _ADAPTER:  # where its base lies does not matter, what it is does
+    if path.name == _ADAPTER:  # the base counts by its content, not by its path
         settings = {**read_json(path), "base_model_name_or_path": None}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Solutions of several turns: what the assistant says and calls, and what tools answer, as GRPO's loop would have it.
+"""Solutions of several turns: texts and calls of the assistant and results of tools, as in TRL's tool loop.
 
 Only the assistant's own turns are learned. Results of tools have the ids that TRL's loop gives them, and a turn that
 calls has to be read back as these calls, or no completion of the model could be this solution.
@@ -22,7 +22,7 @@ Schemas = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class ToolChats:
-    """How the chats of a run with tools are written and read.
+    """Writing and reading of the chats of a run with tools.
 
     Attributes:
         tokenizer: reads calls.
@@ -46,7 +46,7 @@ class ToolChats:
         clean: Callable[[Any, str | None], Callable[[str], str]],
         most: int | None = None,
     ) -> "ToolChats":
-        """Those of a tokenizer; ``clean`` makes the attribute from a tokenizer and a template.
+        """Create it for a tokenizer; ``clean`` makes the attribute from a tokenizer and a template.
 
         Raises:
             ConfigError: the model's chat template has no calls, or TRL cannot read them.
@@ -60,12 +60,12 @@ class ToolChats:
         return cls(reading, template, dict(keywords or {}), clean(reading, template), most)
 
     def results(self, messages: Sequence[Message]) -> list[int]:
-        """The ids behind a turn that called."""
+        """The ids of the results after a turn with calls."""
         return encode_tool_results(self.tokenizer, self.template, self.keywords, messages)
 
-    def read(self, ids: Sequence[int], behind: Sequence[int], tools: Schemas) -> list[tuple[str, Any]]:
+    def read(self, ids: Sequence[int], prefix: Sequence[int], tools: Schemas) -> list[tuple[str, Any]]:
         """The calls that TRL's loop finds in a turn: names and arguments."""
-        message = parse_message(self.tokenizer, ids, behind, tools)
+        message = parse_message(self.tokenizer, ids, prefix, tools)
         return [called(call) for call in message.get("tool_calls") or ()]
 
 
@@ -75,57 +75,57 @@ def called(call: Mapping[str, Any]) -> tuple[str, Any]:
     return function.get("name") or "", function.get("arguments")
 
 
-def turns(messages: Sequence[Message], tools: Schemas, said: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+def turns(messages: Sequence[Message], tools: Schemas, where: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """The assistant's messages, each with the results of its calls.
 
-    Arguments may be objects or JSON in a text. Tables write None for what a message does not have; such keys go.
+    Arguments may be objects or JSON in a text. Tables fill missing keys with None; these keys are dropped.
     """
     methods = {schema["function"]["name"]: Method(schema["function"]["name"], schema) for schema in tools}
-    found: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    pairs: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
     for message in messages:
         if message.get("role") == "tool":
-            found[-1][1].append({"role": "tool", "name": message.get("name"), "content": _text(message, said)})
+            pairs[-1][1].append({"role": "tool", "name": message.get("name"), "content": _text(message, where)})
             continue
-        calls = [_call(call, methods, said) for call in message.get("tool_calls") or ()]
-        kept = {key: value for key, value in message.items() if value is not None and key != "tool_calls"}
-        found.append(({"content": "", **kept, **({"tool_calls": calls} if calls else {})}, []))
-    for place, (message, results) in enumerate(found):
+        calls = [_call(call, methods, where) for call in message.get("tool_calls") or ()]
+        rest = {key: value for key, value in message.items() if value is not None and key != "tool_calls"}
+        pairs.append(({"content": "", **rest, **({"tool_calls": calls} if calls else {})}, []))
+    for place, (message, results) in enumerate(pairs):
         names = [called(call)[0] for call in message.get("tool_calls", ())]
-        last = place == len(found) - 1
+        last = place == len(pairs) - 1
         if len(results) != len(names) and not (last and not results):
-            counts = f"{len(names)} calls and {len(results)} results behind it"
+            counts = f"{len(names)} calls and {len(results)} results after it"
             raise ConfigError(
-                [f"{said}: turn {place + 1} has {counts}: write a message of role tool for each call, in order."]
+                [f"{where}: turn {place + 1} has {counts}: write a message of role tool for each call, in order."]
             )
         for name, result in zip(names, results, strict=False):
             result["name"] = name
-    return found
+    return pairs
 
 
-def _call(call: Mapping[str, Any], methods: Mapping[str, Method], said: str) -> dict[str, Any]:
+def _call(call: Mapping[str, Any], methods: Mapping[str, Method], where: str) -> dict[str, Any]:
     name, arguments = called(call)
     if not methods:
         raise ConfigError(
-            [f"{said}: it calls {name!r}, and the run has no tools: set tools or environment, or remove the calls."]
+            [f"{where}: it calls {name!r}, and the run has no tools: set tools or environment, or remove the calls."]
         )
     if name not in methods:
-        raise ConfigError([f"{said}: it calls {name!r}. {unknown('tool', name, list(methods))}"])
+        raise ConfigError([f"{where}: it calls {name!r}. {unknown('tool', name, list(methods))}"])
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments)
         except ValueError as error:
-            raise ConfigError([f"{said}: the arguments of {name} are {arguments!r:.200}, no JSON: {error}."]) from error
+            raise ConfigError([f"{where}: arguments of {name} are {arguments!r:.200}, no JSON: {error}."]) from error
     if isinstance(arguments, Mapping):
         needed = methods[name].schema["function"]["parameters"].get("required", ())
         arguments = {key: value for key, value in arguments.items() if value is not None or key in needed}
     problem = argument_problem(methods[name], arguments)
     if problem is not None:
-        raise ConfigError([f"{said}: a call does not fit its tool. {problem}"])
+        raise ConfigError([f"{where}: a call does not fit its tool. {problem}"])
     return {"type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def _text(message: Message, said: str) -> str:
+def _text(message: Message, where: str) -> str:
     content = message.get("content")
     if not isinstance(content, str | list):
-        raise ConfigError([f"{said}: the content of a tool's message is {content!r:.120}, expected text."])
+        raise ConfigError([f"{where}: the content of a tool's message is {content!r:.120}, expected text."])
     return content_text(content)

@@ -10,7 +10,7 @@ from grpo_plus.advantages import EstimatorOutputError, RewardTable, advantage_me
 from grpo_plus.advantages.checking import flags, keyword_problems, parameters_of, parts_of
 from grpo_plus.advantages.estimator import Estimator, EstimatorFailedError, EstimatorKeywordError, NotAnEstimatorError
 from grpo_plus.advantages.registry import advantages, get_advantage, register_advantage
-from grpo_plus.recipe.fields import absolute_parts
+from grpo_plus.recipe.forms import absolute_parts
 from grpo_verifiers.errors import DuplicateNameError, PluginError
 
 BUILTINS = [

@@ -10,7 +10,7 @@ import yaml
 from grpo_plus.cli import UserError, main
 from grpo_plus.cli._arguments import GROUPS, parse
 from grpo_plus.config import MAPPINGS
-from grpo_plus.recipe.ranges import judge
+from grpo_plus.recipe.values import judge
 
 BAD = (
     None, True, False, 0, -1, 1.5, math.nan, math.inf, 10**400, "mumpitz", "", [1, "a"], [], {"a": 1},
@@ -84,8 +84,8 @@ def test_a_file_that_is_no_config(tmp_path, capsys):
         (b"\xff\xfe\x00\x80", "cannot be read"),
         (b"3: 4", "must hold a mapping"),
         (b"a: [", "no valid YAML"),
-        (b"beta: 1\nbeta: 2\n", "the key 'beta' is given twice"),
-        (b"advantage: {name: zscore, eps: 1, eps: 2}\n", "the key 'eps' is given twice"),
+        (b"beta: 1\nbeta: 2\n", "the key 'beta' appears twice"),
+        (b"advantage: {name: zscore, eps: 1, eps: 2}\n", "the key 'eps' appears twice"),
         (b"a: !!python/object/apply:os.system ['true']", "no valid YAML"),
     ):
         (tmp_path / "c.yaml").write_bytes(content)

@@ -68,7 +68,7 @@ def test_with_torn_checkpoints_only_auto_begins_anew_and_last_says_why_not(cli, 
     assert cli("train", path, "--max_steps", "1")[0] == 0
     os.truncate(out / "checkpoint-1" / "optimizer.pt", 0)
     err = cli.refused("train", path, "--resume_from_checkpoint", "last")
-    assert re.search(r"holds no whole checkpoint\..*\n  checkpoint-1 is passed over: optimizer.pt has 0 of ", err)
+    assert re.search(r"holds no complete checkpoint\..*\n  checkpoint-1 is passed over: optimizer.pt has 0 of ", err)
     assert "None is whole: checkpoint-1 is passed over: optimizer.pt" in cli.refused("train", path)
     told = cli.done("train", path, "--resume_from_checkpoint", "auto")
     assert "checkpoint-1 is passed over: optimizer.pt has 0 of" in told
@@ -81,6 +81,6 @@ def test_with_torn_checkpoints_only_auto_begins_anew_and_last_says_why_not(cli, 
     assert re.findall(r"^step (\d+)/3", told, re.MULTILINE) == ["3"]
     os.truncate(out / "checkpoint-2" / "rng_state.pth", 0)
     err = cli.refused("train", path, "--resume_from_checkpoint", out / "checkpoint-2")
-    assert "checkpoint-2 is no whole checkpoint: rng_state.pth has 0 of" in err
-    assert "The newest whole one in" in err
+    assert "checkpoint-2 is no complete checkpoint: rng_state.pth has 0 of" in err
+    assert "The newest complete one in" in err
     assert "is checkpoint-3." in err

@@ -42,7 +42,7 @@ def test_an_empty_measure_measures_the_test_split(config):
 
     trainer = build(measure={}, dataset_test_split="train", verifiers=["math"])
     assert "%" in trainer.measure.take("before")
-    assert trainer.measure.found["before"] is not None
+    assert trainer.measure.evaluations["before"] is not None
     assert build(measure=False).measure is None
     with pytest.raises(UserError, match="measure"):
         build(measure={}, dataset_test_split="held_out")

@@ -125,7 +125,7 @@ def test_a_file_where_a_checkpoint_belongs(run_filling, folder, step):
     out, (ends, said) = folder / "out", ENDINGS[step]
     err = run_filling(f"open({str(out / f'checkpoint-{step}')!r}, 'w').close()", 1, ends=ends)
     assert f"output_dir {out} cannot" in err
-    assert "Remove what is in its place: training continues, and the next save tries again." in err
+    assert "Remove the file in its place: training continues, and the next save tries again." in err
     assert said in err
     assert (out / "model.safetensors").exists()
 
@@ -142,7 +142,7 @@ def test_a_file_in_the_place_of_the_folder(run_filling, folder):
     act = f"import shutil; shutil.rmtree({str(out)!r}); open({str(out)!r}, 'w').close()"
     err = run_filling(act, 2)
     assert f"checkpoint-2 was not written: output_dir {out} cannot be written (" in err
-    assert "There is no whole checkpoint yet. Remove what is in its place: training continues" in err
+    assert "There is no whole checkpoint yet. Remove the file in its place: training continues" in err
 
 
 @pytest.mark.parametrize("strategy", ["steps", "no"])
@@ -173,7 +173,7 @@ def test_a_signal_while_the_disk_is_full_stops_and_says_what_is_lost(run_filling
 def test_measurements_on_a_full_disk_are_taken_all_the_same(run_filling, disk, fill):
     further = {"measure": {"split": "train", "limit": 4}, "verifiers": ["exact"]}
     err = run_filling(fill(0), 2, output_dir=str(disk / "run"), **further)
-    assert "the samples of measure were not stored, the run goes on: " in err
+    assert "the samples of measure were not stored, the run continues: " in err
     assert "trained to step 3, but the model could not be written to" in err
 
 

@@ -22,7 +22,7 @@ from trl import ModelConfig, ScriptArguments
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.cli import main
-from grpo_plus.evaluation.store import Store
+from grpo_plus.evaluation.store import SampleStore
 from grpo_plus.sweep.manifest import open_manifest
 from grpo_plus.sweep.plan import make_plan
 from grpo_verifiers import get_verifier
@@ -267,7 +267,7 @@ def test_a_sweep_and_an_evaluation_write_none_down(config, folder):
     assert CANARY not in "".join(file.read_text() for file in everything_below(folder / "sweep"))
     assert open_manifest(plan), "the same options are recognised"
     for _ in range(2):
-        Store(folder / "samples.jsonl", {"option": [f"api_key={CANARY}"], "model": path}).close()
+        SampleStore(folder / "samples.jsonl", {"option": [f"api_key={CANARY}"], "model": path}).close()
         assert CANARY not in (folder / "samples.json").read_text()
 
 

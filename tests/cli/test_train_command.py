@@ -13,7 +13,7 @@ from grpo_plus.cli._arguments import parse
 from grpo_plus.cli.train import build_trainer
 from grpo_plus.config import OBJECTIVE_FLAGS
 from grpo_plus.objectives import piece_registries
-from grpo_plus.recipe.options import mapping, read_yaml
+from grpo_plus.recipe.values import mapping, read_yaml
 
 BUILT_IN = sorted(entry.name for entry in advantages.entries() if entry.way == "built-in" and entry.name != "gigpo")
 """Estimators that need no environment; the other one is in test_tools.py."""

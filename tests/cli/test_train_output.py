@@ -55,7 +55,7 @@ def test_a_path_is_a_checkpoint_or_the_folder_of_some(tmp_path, monkeypatch):
 
 def test_nothing_to_resume_says_so(tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(UserError, match=r"nothing to resume: .*out holds no whole checkpoint. Leave the option out"):
+    with pytest.raises(UserError, match=r"nothing to resume: .*out holds no complete checkpoint. Leave the option out"):
         resume_point("last", out, tmp_path)
     checkpoint(out, 7, whole=False)
     (checkpoint(out, 8) / "model.safetensors").unlink()
@@ -65,14 +65,14 @@ def test_nothing_to_resume_says_so(tmp_path):
     torn = ["checkpoint-8 is passed over: it holds no weights", f"checkpoint-7 is passed over: {broken}"]
     assert str(caught.value).splitlines()[1:] == [f"  {line}" for line in torn]
     assert list(resume_point("auto", out, tmp_path).passed_over) == torn
-    with pytest.raises(UserError, match=rf"checkpoint-7 is no whole checkpoint: {broken}. .*holds no"):
+    with pytest.raises(UserError, match=rf"checkpoint-7 is no complete checkpoint: {broken}. .*holds no"):
         resume_point("out/checkpoint-7", out, tmp_path)
     checkpoint(out, 5)
     with pytest.raises(
-        UserError, match=r"there is no folder 'checkpoint-6'. The newest whole one in .* is checkpoint-5"
+        UserError, match=r"there is no folder 'checkpoint-6'. The newest complete one in .* is checkpoint-5"
     ):
         resume_point("checkpoint-6", out, tmp_path)
-    with pytest.raises(UserError, match=rf"{broken}. The newest whole one in .*out is checkpoint-5"):
+    with pytest.raises(UserError, match=rf"{broken}. The newest complete one in .*out is checkpoint-5"):
         resume_point("out/checkpoint-7", out, tmp_path)
 
 

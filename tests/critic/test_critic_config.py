@@ -11,7 +11,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.heads.critic_loss import explained_variance, value_loss
 from grpo_plus.heads.trunk import FREEZABLE
 from grpo_plus.recipe.critic_options import CriticOptions
-from grpo_plus.recipe.notes import config_notes
+from grpo_plus.recipe.table import config_notes
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers.errors import ConfigError
 
@@ -78,7 +78,7 @@ def test_options_have_their_defaults_and_may_be_text_or_flags(tmp_path):
     ({}, {"advantage": "raw"}, "critic needs advantage ('raw'): the estimator reads no values"),
     ({}, {"advantage": None, "num_generations": 2}, "critic needs advantage: the estimator reads no values"),
     (None, {}, "advantage 'gae' needs critic: it reads a critic's values. Set critic: {}"),
-    ({}, {"dead_groups": "resample", "num_generations": 4}, "compare nothing within a group"),
+    ({}, {"dead_groups": "resample", "num_generations": 4}, "compare nothing in a group"),
     ({"warmup_steps": 5}, {"max_steps": 5}, "the policy is not trained before step 5"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_when_the_config_is_built(critic, settings, words, tmp_path):

@@ -80,7 +80,7 @@ def test_stop_on_ends_the_run_with_a_checkpoint_and_a_resumed_one_goes_on_in_sil
     assert again.state.global_step == 6
     assert again.pipeline.diagnosis.stopped_by is None
     assert not any(each.startswith("dead_groups, ") for each in said(caplog)), "it was said before"
-    assert again.pipeline.diagnosis.watch.standing["dead_groups"].since == 3
+    assert again.pipeline.diagnosis.watch.current["dead_groups"].since == 3
     assert open_run(tmp_path / "out").status == "done"
 
 
@@ -190,7 +190,7 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
         "num_generations": 4, "learning_rate": 1e-6, "max_steps": 20,
     }  # fmt: skip
     trainer = run(**settings, trainer={"peft_config": lora})
-    found = trainer.pipeline.diagnosis.watch.standing["learning_rate_low"].finding
+    found = trainer.pipeline.diagnosis.watch.current["learning_rate_low"].finding
     assert found.evidence.startswith("learning_rate is 1e-06 with LoRA, its weights move by")
     moved = [entry["adapter/moved"] for entry in trainer.state.log_history if "adapter/moved" in entry]
     assert all(0 < each < 1e-5 for each in moved)
@@ -205,7 +205,7 @@ PROBLEMS = {
     "a judge of form": (
         {"diagnosis": {"stop_on": ["hacking"]}, "eval_verifiers": ["think_format"], "eval_strategy": "steps", "eval_steps": 5}, "stop_on has 'hacking'",
     ),
-    "no critic": ({"diagnosis": {"stop_on": ["critic_useless"]}}, "stop_on has 'critic_useless', but there is no critic, so it is never found: set critic"),
+    "no critic": ({"diagnosis": {"stop_on": ["critic_useless"]}}, "stop_on has 'critic_useless', but there is no critic, so it cannot begin: set critic"),
     "no reward model": ({"diagnosis": {"stop_on": "nan,reward_model_chance"}}, "there is no reward_model"),
     "no states": ({"diagnosis": {"stop_on": ["states_all_different"]}}, "there is no advantage: gigpo"),
     "no twin": ({"diagnosis": {"judge": "strict"}, "verifiers": ["exact"]}, "none has a stricter twin"),
@@ -219,7 +219,7 @@ PROBLEMS = {
     ),
     "too short for one prompt a check": (
         {"diagnosis": {"judge": "exact"}, "max_steps": 90},
-        "every is 10, and completions of 1 prompt(s) are drawn every 1 steps (generation_batch_size / num_generations, num_iterations",
+        "every is 10, and completions of 1 prompt(s) are sampled every 1 steps (generation_batch_size / num_generations, num_iterations",
     ),
     "too short by iterations": (
         {"diagnosis": {"judge": "exact"}, "max_steps": 60, "per_device_train_batch_size": 16, "num_iterations": 4},
@@ -269,13 +269,13 @@ def test_a_judge_of_nothing_is_refused_before_anything_loads(run, judge, message
 
 
 def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_over_prompts():
-    from grpo_plus.diagnosis.hacking import Check
+    from grpo_plus.diagnosis.hacking import RewardCheck
     from grpo_plus.training.observers.monitor import HackingMonitor, sample
 
     options = GRPOPlusConfig(**BASE, verifiers=["math"], diagnosis={"judge": "exact"}).recipe.monitor
     one, other = HackingMonitor(options), HackingMonitor(options)
     assert one.state_dict() == {}
-    one.checks, one.examples = [Check.of(1, [(1.0, 0.0), (0.0, 0.0)])], [{"step": 1, "reward": 1.0, "judge": 0.0}]
+    one.checks, one.examples = [RewardCheck.of(1, [(1.0, 0.0), (0.0, 0.0)])], [{"step": 1, "reward": 1.0, "judge": 0.0}]
     other.load_state_dict(json.loads(json.dumps(one.state_dict())))
     assert (other.checks, other.examples) == (one.checks, one.examples)
     assert one.due(0)
@@ -293,7 +293,7 @@ def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_ove
     (10, 4, 1, 60), (10, 3, 1, 120), (3, 4, 1, 24), (10, 8, 1, 60), (7, 8, 1, 100), (1, 1, 4, 9), (2, 6, 4, 50), (5, 1, 1, 1),
 ])  # fmt: skip
 def test_checks_are_made_where_completions_are_drawn_and_counted_beforehand(every, micro, accumulation, steps):
-    from grpo_plus.recipe.monitor import checks_within
+    from grpo_plus.recipe.monitor import checks_during
     from grpo_plus.training.observers.monitor import HackingMonitor
 
     given = {"judge": "exact", "every": every}
@@ -304,7 +304,7 @@ def test_checks_are_made_where_completions_are_drawn_and_counted_beforehand(ever
             monitor._last = look // accumulation
             made.append(monitor._last)
     assert all(every <= after - before < every + max(1, micro / accumulation) for before, after in pairwise(made))
-    assert checks_within(steps, every, micro, accumulation, most=1000) == len(made)
+    assert checks_during(steps, every, micro, accumulation, most=1000) == len(made)
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ def test_a_hacked_reward_alarms_with_examples_and_ends_the_run(run, tmp_path, ca
     assert trainer.pipeline.diagnosis.stopped_by is not None, trainer.pipeline.diagnosis._monitor.checks
     assert trainer.pipeline.diagnosis.stopped_by.name == "hacking"
     assert trainer.state.global_step < 30
-    found = trainer.pipeline.diagnosis.watch.standing["hacking"].finding
+    found = trainer.pipeline.diagnosis.watch.current["hacking"].finding
     assert "the score of diagnosis_anywhere has risen from" in found.evidence
     assert found.values["hacking/reward"] > found.values["hacking/judge"] + 0.2
     assert found.examples

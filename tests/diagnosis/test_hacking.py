@@ -7,7 +7,7 @@ import pytest
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.diagnosis import Curves, diagnose
-from grpo_plus.diagnosis.hacking import Check, alarm, finding, look_number
+from grpo_plus.diagnosis.hacking import RewardCheck, alarm, finding, look_number
 from grpo_plus.training.observers.monitor import HackingMonitor
 
 CHECKS = 40
@@ -59,8 +59,8 @@ def alarms_of(kind, seed, *, alone=False, units=UNITS):
             liked = rng.random() < x
             right = min(1.0, y / x) if liked and x > 0 else max(0.0, y - x) / max(1e-9, 1 - x)
             pairs.append((float(liked), float(rng.random() < right)))
-        check = Check.of(step, pairs)
-        checks.append(Check(step, 1, check.reward, check.judge) if alone else check)
+        check = RewardCheck.of(step, pairs)
+        checks.append(RewardCheck(step, 1, check.reward, check.judge) if alone else check)
         if look_number(step) and alarm(checks):
             return step
     return None
@@ -97,25 +97,27 @@ def test_the_level_holds_where_the_margin_is_taken_away(monkeypatch):
 
 def test_looks_are_at_counts_a_quarter_apart():
     assert [count for count in range(60) if look_number(count)] == [6, 8, 10, 12, 15, 19, 24, 30, 38, 48]
-    steps = [Check.of(step, [(float(step > 3), 0.0)] * 32) for step in range(1, 8)]
+    steps = [RewardCheck.of(step, [(float(step > 3), 0.0)] * 32) for step in range(1, 8)]
     assert alarm(steps) is None  # seven checks: nothing is compared
 
 
 def test_an_alarm_says_both_means_and_their_steps():
-    checks = [Check.of(10 * step, [(float(step > 3), 0.0)] * 32) for step in range(1, 7)]
+    checks = [RewardCheck.of(10 * step, [(float(step > 3), 0.0)] * 32) for step in range(1, 7)]
     found = alarm(checks)
     assert (found.reward, found.judge, found.steps, found.falls) == ((0.0, 1.0), (0.0, 0.0), (10, 20, 50, 60), False)
     told = finding(found, judge="strict", reward="the score of lenient", where="in training")
     assert "lenient has risen from 0 (steps 10 to 20) to 1 (steps 50 to 60) while strict" in told.evidence
     assert "before step 50" in told.remedy
     assert told.outcome == "reward hacked"
-    falling = [Check.of(step, [(1.0, float(step <= 3))] * 32) for step in range(1, 7)]
+    falling = [RewardCheck.of(step, [(1.0, float(step <= 3))] * 32) for step in range(1, 7)]
     assert alarm(falling).falls
     assert "has fallen: 1 to 0" in finding(alarm(falling), judge="j", reward="r", where="w").evidence
 
 
 def test_a_judge_that_rises_with_the_reward_is_none_for_an_alarm_at_another_scale():
-    rising = [Check.of(step, [(3.0 * step, 0.1 * step + 0.001 * at) for at in range(32)]) for step in range(1, 13)]
+    rising = [
+        RewardCheck.of(step, [(3.0 * step, 0.1 * step + 0.001 * at) for at in range(32)]) for step in range(1, 13)
+    ]
     assert not any(alarm(rising[:count], (18.0, 1.0)) for count in range(6, 13))
     assert any(alarm(rising[:count], (1.0, 1.0)) for count in range(6, 13)), "30 times the judge's own rise"
 
@@ -136,7 +138,7 @@ def monitored(options, seed, shape, score, *, checks=60, scale=1.0, reward_range
     for step in range(checks):
         at = step / (checks - 1)
         prompts = [[score(rng, at) for _ in range(shape[1])] for _ in range(shape[0])]
-        monitor.checks.append(Check.of_prompts(step + 1, [[(scale * x, y) for x, y in each] for each in prompts]))
+        monitor.checks.append(RewardCheck.of_prompts(step + 1, [[(scale * x, y) for x, y in each] for each in prompts]))
         monitor._look()
         if monitor.alarm is not None:
             return step + 1
@@ -181,10 +183,10 @@ def test_a_whole_reward_that_is_hacked_does(options, shape, scale, known):
 
 def test_curves_that_are_the_same_never_alarm_whatever_the_scale():
     rng = random.Random(0)
-    same = [Check.of(step, [(value, value) for value in (0.02 * step + rng.gauss(0, 0.01) for _ in range(16))]) for step in range(40)]  # fmt: skip
+    same = [RewardCheck.of(step, [(value, value) for value in (0.02 * step + rng.gauss(0, 0.01) for _ in range(16))]) for step in range(40)]  # fmt: skip
     for scale in (0.01, 0.1, 0.3, 1.0, 10.0):
         assert not any(alarm(same[:count], (scale, 1.0)) for count in range(6, 41))
-        alone = [Check(check.step, 1, check.reward, check.judge) for check in same]
+        alone = [RewardCheck(check.step, 1, check.reward, check.judge) for check in same]
         assert not any(alarm(alone[:count], (scale, 1.0)) for count in range(6, 41))
 
 
@@ -215,7 +217,9 @@ def test_more_prompts_a_check_find_no_less():
             rng, checks = random.Random(seed), []
             for step in range(60):
                 checks.append(
-                    Check.of_prompts(step, [[hacked_at_once(rng, step / 59) for _ in range(8)] for _ in range(prompts)])
+                    RewardCheck.of_prompts(
+                        step, [[hacked_at_once(rng, step / 59) for _ in range(8)] for _ in range(prompts)]
+                    )
                 )
                 if alarm(checks):
                     total += 1
@@ -230,12 +234,12 @@ def test_more_prompts_a_check_find_no_less():
 def test_moments_of_prompts_are_those_of_their_means_and_of_single_completions():
     rng = random.Random(2)
     groups = [[(rng.random(), rng.random()) for _ in range(size)] for size in (4, 4, 3)]
-    check = Check.of_prompts(1, groups)
+    check = RewardCheck.of_prompts(1, groups)
     numpy = pytest.importorskip("numpy")
-    of_pairs = Check.of(1, groups[0])
+    of_pairs = RewardCheck.of(1, groups[0])
     cov = numpy.cov(numpy.array(groups[0]).T, ddof=0)
     assert (of_pairs.reward_var, of_pairs.judge_var, of_pairs.cov) == pytest.approx((cov[0, 0], cov[1, 1], cov[0, 1]))
     means = numpy.array([numpy.mean(group, axis=0) for group in groups])
     assert (check.count, check.reward, check.judge) == pytest.approx((3, *means.mean(axis=0)))
     assert check.single_var == pytest.approx(numpy.var([x for group in groups for x, _ in group]))
-    assert Check(**check.as_data()) == check
+    assert RewardCheck(**check.as_data()) == check

@@ -12,7 +12,7 @@ from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.reading import rising
 from grpo_plus.diagnosis.trend import change
-from grpo_plus.diagnosis.watch import Watch
+from grpo_plus.diagnosis.watch import FindingTracker
 
 MATH = {"label": "math", "settings": {"name": "math", "required_columns": {"answer": "answer"}}}
 FORM = {"label": "form", "settings": {"name": "think_format"}}
@@ -45,11 +45,11 @@ SITUATIONS = {
     ),
     "all zero and unparsable": (
         "dead_groups", DEAD | {"reward": 0.0} | status(correct=0.0, unparsable=1.0), OF_MATH, "severe",
-        ["math can read no answer in 100%", "prompt does not say the format", "template: boxed"],
+        ["math can read no answer in 100%", "prompt does not state the expected format", "template: boxed"],
     ),
     "all zero for form alone": (
         "dead_groups", DEAD | {"reward": 0.0} | status("form", correct=0.0, wrong=1.0), facts_of({}, verifiers=[FORM]), "severe",
-        ["none keeps to the form that the verifier form looks for", "prompt: {template: think_boxed}"],
+        ["none has the form that the verifier form expects", "prompt: {template: think_boxed}"],
     ),
     "all zero for form, beside a function of one's own": (
         "dead_groups", DEAD | {"reward": 0.0} | status("form", correct=0.0, wrong=1.0),
@@ -88,7 +88,7 @@ SITUATIONS = {
     "drift": ("ratio_off", {"rollout__logp_drift": 0.4}, {}, "warning", ["0.40 nats"]),
     "errors": ("verifier_errors", status(correct=0.5, error=0.1, timeout=0.0), OF_MATH, "warning", ["math fails on 10%", "repair it"]),
     "timeouts": ("verifier_errors", status(correct=0.2, error=0.0, timeout=0.8), OF_MATH, "severe", ["80% too late", "longer timeout of math"]),
-    "unparsable": ("verifier_unparsable", status(correct=0.1, unparsable=0.9), OF_MATH, "warning", ["90%", "does not say the format"]),
+    "unparsable": ("verifier_unparsable", status(correct=0.1, unparsable=0.9), OF_MATH, "warning", ["90%", "does not state the expected format"]),
     "idle": ("verifier_idle", status(correct=0.0, not_applicable=1.0), OF_MATH | {"verifier_column": "kind"}, "warning", ["none of the completions was judged by the verifier math", "'kind'"]),
     "flat": (
         "reward_flat", {"reward": lambda step: 0.4 + 0.01 * (-1) ** step, "reward_std": 0.5, "frac_reward_zero_std": 0.2}, {"learning_rate": 1e-6}, "warning",
@@ -186,20 +186,20 @@ def test_groups_of_a_value_are_counted():
 
 
 def test_a_finding_that_grows_graver_is_told_again_and_only_then():
-    watch = Watch()
+    watch = FindingTracker()
     warning, severe = (Finding("dead_groups", level, "told", "a cause", "a remedy") for level in ("warning", "severe"))
     told, new = [], []
     for step, found in enumerate([warning, warning, severe, severe, warning, severe], 1):
-        fresh, _gone = watch.look(step, [found])
+        fresh, _gone = watch.update(step, [found])
         told.append([one.severity for one in fresh])
         new.append([watch.is_new(one) for one in fresh])
-        again = Watch()
+        again = FindingTracker()
         again.load_state_dict(json.loads(json.dumps(watch.state_dict())))
         assert again == watch
         watch = again  # resumed
     assert told == [["warning"], [], ["severe"], [], [], []]
     assert new == [[True], [], [True], [], [], []]
-    assert watch.standing["dead_groups"].since == 1
+    assert watch.current["dead_groups"].since == 1
 
 
 EXPLAINED, RANKED, ANCHORED = "critic__explained_variance", "reward_model__accuracy", "advantages__anchored_fraction"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.evaluation.estimators import maj_at_k, pass_at_k
-from grpo_plus.evaluation.results import Evaluation, Sample, vote_classes
+from grpo_plus.evaluation.results import EvalSample, Evaluation, vote_classes
 from grpo_verifiers import get_verifier, verifier
 from grpo_verifiers.stats import mean, share
 from grpo_verifiers.verifying import REGISTRY
@@ -172,7 +172,9 @@ def test_a_third_partys_verifier_votes_by_the_answer_that_it_states_and_its_vote
     texts = ["a cat", "an ant", "the ape", "one dog"]
     verdicts = initials.verify_batch(None, texts, answer=["a"] * 4)
     held = [
-        Sample(0, number, "?", text, 2, False, {initials.label: {"score": v.score, "status": v.status, "detail": ""}})
+        EvalSample(
+            0, number, "?", text, 2, False, {initials.label: {"score": v.score, "status": v.status, "detail": ""}}
+        )
         for number, (text, v) in enumerate(zip(texts, verdicts, strict=True))
     ]
     assert Evaluation.of(held, [initials], [4]).results[initials.label].majorities[4].value == 1.0

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_plus.evaluation.measure import Measure
 from grpo_plus.evaluation.run import evaluate
-from grpo_plus.evaluation.sample import Drawing
+from grpo_plus.evaluation.sample import SampleSettings
 from grpo_plus.evaluation.tool_use import ToolUse
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
@@ -82,7 +82,7 @@ def test_evaluate_draws_what_measure_draws_and_leaves_model_tokenizer_and_genera
     before = torch.get_rng_state(), random.getstate(), dict(vars(tokenizer))
     found = evaluate(
         model, tokenizer, chats(), get_verifier("tool_valid"), tools=ToolUse(tools=[DOUBLE]), n=2, batch=5,
-        drawing=Drawing(**settings),
+        drawing=SampleSettings(**settings),
     )  # fmt: skip
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
@@ -218,7 +218,7 @@ def test_rows_and_templates_that_do_not_fit_are_the_errors_of_training(cli, tool
 def test_rows_in_a_list_and_nothing_to_judge_with(tool_model, speaking):
     speaking(counting)
     model, tokenizer = loaded(tool_model)
-    drawing = Drawing(max_completion_length=900)
+    drawing = SampleSettings(max_completion_length=900)
     found = evaluate(model, tokenizer, list(chats()), [], tools=ToolUse(environment=COUNTING), drawing=drawing)
     assert found.results["Counting"].accuracy.value == 0.5
     with pytest.raises(ValueError, match=r"nothing to judge with"):

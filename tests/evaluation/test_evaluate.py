@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from grpo_plus.evaluation.results import gain
-from grpo_plus.evaluation.run import draw, evaluate
-from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
-from grpo_plus.evaluation.store import Store, StoreError
+from grpo_plus.evaluation.run import evaluate, judged_samples
+from grpo_plus.evaluation.sample import Sampler, SampleSettings, seed_of
+from grpo_plus.evaluation.store import SampleStore, StoreError
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers import get_verifier, verifier
 from grpo_verifiers.verifying import REGISTRY
 
-SHORT = Drawing(max_completion_length=6)
+SHORT = SampleSettings(max_completion_length=6)
 ROWS = [{"prompt": f"{'7' * n}+1=", "answer": str(n), "kind": "exact" if n % 2 else "math"} for n in range(1, 6)]
 
 
@@ -62,7 +62,7 @@ def test_a_sample_depends_on_its_own_seed_only_and_model_and_random_state_are_le
 
 def test_draws_have_the_models_distribution_and_greedy_is_generate(model):
     network, tokenizer = model
-    sampler = Sampler(network, tokenizer, Drawing(max_completion_length=1, temperature=0.7))
+    sampler = Sampler(network, tokenizer, SampleSettings(max_completion_length=1, temperature=0.7))
     ids = sampler.tokenize("12+3=")
     count = 4000
     drawn = Counter(row[0] for row in sampler.complete([ids] * count, [seed_of(0, 0, s) for s in range(count)]))
@@ -70,7 +70,7 @@ def test_draws_have_the_models_distribution_and_greedy_is_generate(model):
         wanted = (network(torch.tensor([ids])).logits[0, -1] / 0.7).softmax(-1)
     for token, chance in enumerate(wanted.tolist()):
         assert abs(drawn[token] / count - chance) < 4.5 * (chance * (1 - chance) / count) ** 0.5 + 1e-3
-    sampler = Sampler(network, tokenizer, Drawing(max_completion_length=5, temperature=0))
+    sampler = Sampler(network, tokenizer, SampleSettings(max_completion_length=5, temperature=0))
     ids = sampler.tokenize("4+4=")
     ours = sampler.complete([ids], [0])[0]
     theirs = network.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=5)[0, len(ids) :].tolist()
@@ -89,7 +89,7 @@ def test_checks_of_a_batch_run_while_the_next_is_drawn_and_each_is_made_once(mod
 
     try:
         rows = [{"prompt": text} for text in ("1234", "78", "7812345", "+")]
-        sampler = Sampler(network, tokenizer, Drawing(max_completion_length=60, temperature=1.4))
+        sampler = Sampler(network, tokenizer, SampleSettings(max_completion_length=60, temperature=1.4))
         begun, complete = [], sampler.complete
 
         def watched(prompts, seeds):
@@ -100,7 +100,7 @@ def test_checks_of_a_batch_run_while_the_next_is_drawn_and_each_is_made_once(mod
 
         sampler.complete = watched
         pairs = [(row, sample) for row in range(4) for sample in range(4)]
-        parts = draw(sampler, rows, [get_verifier("evaluate_test_events")], pairs=pairs, seed=0, batch=8)
+        parts = judged_samples(sampler, rows, [get_verifier("evaluate_test_events")], pairs=pairs, seed=0, batch=8)
         judged = [sample for part in parts for sample in part]
     finally:
         REGISTRY.unregister("evaluate_test_events")
@@ -114,7 +114,7 @@ def test_a_model_that_generates_by_itself_is_evaluated_too_and_says_so(digits):
     network, tokenizer = make_tiny_model(architecture="gemma2", vocab="0123456789+=", layers=2)
     found = [evaluate(network, tokenizer, ROWS[:2], digits, n=2, drawing=SHORT) for _ in range(2)]
     assert texts(found[0]) == texts(found[1])
-    assert "generates by itself" in found[0].notes[0]
+    assert "uses its own generate" in found[0].notes[0]
 
 
 def test_estimates_follow_from_the_samples(model, digits):
@@ -153,7 +153,7 @@ def test_conversations_go_through_the_chat_template_and_each_row_to_its_own_veri
             return super().complete(prompts, seeds)
 
     rows = [{"prompt": [{"role": "user", "content": "1+1"}], "answer": "2"}]
-    judged = list(draw(Watching(network, tokenizer, SHORT), rows, [digits], pairs=[(0, 0)], seed=0, batch=4))
+    judged = list(judged_samples(Watching(network, tokenizer, SHORT), rows, [digits], pairs=[(0, 0)], seed=0, batch=4))
     expected = tokenizer.apply_chat_template(rows[0]["prompt"], add_generation_prompt=True, tokenize=True)
     assert seen == [list(expected["input_ids"])]
     assert judged[0][0].prompt == rows[0]["prompt"]
@@ -180,19 +180,19 @@ def test_wrong_input_is_named(model, digits, keywords, expected):
     for wrong in ({"temperature": -1}, {"top_p": 0}, {"top_k": -1}, {"max_completion_length": 0}):
         (name,) = wrong
         with pytest.raises(ValueError, match=f"{name} is {wrong[name]}"):
-            Drawing(**wrong)
+            SampleSettings(**wrong)
 
 
 def test_an_evaluation_goes_on_where_it_was_cut_off(model, digits, tmp_path):
     network, tokenizer = model
     path, settings = tmp_path / "out" / "samples.jsonl", {"model": "m", "n": 3}
     whole = evaluate(network, tokenizer, ROWS, digits, n=3, drawing=SHORT)
-    store = Store(path, settings)
+    store = SampleStore(path, settings)
     store.add(whole.samples[:4])
     store.close()
     with path.open("a") as file:
         file.write('{"row": 1, "sample": 1, "prom')  # the process died here
-    again = Store(path, settings)
+    again = SampleStore(path, settings)
     assert [(sample.row, sample.sample) for sample in again.done] == [(0, 0), (0, 1), (0, 2), (1, 0)]
     drawn = []
 
@@ -215,14 +215,14 @@ def test_an_evaluation_goes_on_where_it_was_cut_off(model, digits, tmp_path):
 def test_a_file_of_something_else_is_never_written_over(tmp_path):
     path = tmp_path / "samples.jsonl"
     path.write_text("mine\n")
-    with pytest.raises(StoreError, match="does not say of which evaluation"):
-        Store(path, {"n": 1})
+    with pytest.raises(StoreError, match="does not name its evaluation"):
+        SampleStore(path, {"n": 1})
     assert path.read_text() == "mine\n"
-    Store(path, {"n": 1}, overwrite=True).close()
+    SampleStore(path, {"n": 1}, overwrite=True).close()
     with pytest.raises(StoreError, match="n was 1, now 2"):
-        Store(path, {"n": 2})
+        SampleStore(path, {"n": 2})
     path.write_text('{"row": "x"}\n')
     with pytest.raises(StoreError, match="line 1"):
-        Store(path, {"n": 1})
+        SampleStore(path, {"n": 1})
     with pytest.raises(StoreError, match=r"must end in \.jsonl"):
-        Store(tmp_path / "samples.csv", {})
+        SampleStore(tmp_path / "samples.csv", {})

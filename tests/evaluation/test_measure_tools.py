@@ -11,7 +11,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus.evaluation.measure import Measure
 from grpo_plus.evaluation.run import pairs_of
-from grpo_plus.evaluation.sample import Drawing, Sampler, seed_of
+from grpo_plus.evaluation.sample import Sampler, SampleSettings, seed_of
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
 from grpo_verifiers.registry import import_reference
@@ -73,7 +73,7 @@ def mask_of(completed):
 
 @pytest.mark.parametrize("how", ["most probable", "seeds"])
 def test_turns_are_those_of_trls_own_loop_in_text_ids_and_masks(trained, calling_model, how):
-    drawing = Drawing(max_completion_length=200, top_k=1 if how == "most probable" else 0, temperature=0.9)
+    drawing = SampleSettings(max_completion_length=200, top_k=1 if how == "most probable" else 0, temperature=0.9)
     pairs = pairs_of(range(8), 1)
     settings = {"max_completion_length": 200, "top_k": drawing.top_k, "temperature": 0.9}
     trainer = trained(calling_model, tools=[DOUBLE], verifiers=["tool_valid"], **settings)
@@ -107,7 +107,7 @@ def test_turns_are_those_of_trls_own_loop_in_text_ids_and_masks(trained, calling
 
 def test_a_sample_of_turns_depends_on_its_own_seed_only(trained, calling_model):
     trainer = trained(calling_model, tools=[DOUBLE], verifiers=["tool_valid"])
-    drawer = turn_sampler(trainer, Drawing(max_completion_length=200, temperature=1.2))
+    drawer = turn_sampler(trainer, SampleSettings(max_completion_length=200, temperature=1.2))
     rows, pairs = list(chats()), pairs_of(range(8), 2)
     with drawer.borrowed():
         whole = drawer.complete([rows[row] for row, _ in pairs], pairs, 0).samples
@@ -149,7 +149,7 @@ def test_measure_draws_judges_stores_and_leaves_the_trainer_as_it_was(trained, t
     line = measure.take("before")
     assert state_of(trainer) == before
     assert line == "Accuracy before training: numeric 100.0% (80.6 to 100.0)."
-    found = measure.found["before"]
+    found = measure.evaluations["before"]
     assert found.calls == 2 * 7 * 2
     assert found.failed_calls == 2 * 2 * 2
     by_row = {(row["row"], row["sample"]): row for row in stored(tmp_path)}
@@ -185,7 +185,7 @@ def test_an_environments_own_reward_is_a_result(trained, tool_model, speaking, t
     given = {"environment_factory": import_reference(COUNTING), "reward_funcs": None}  # handed over in Python, too
     measure = Measure({"max_completion_length": 900}, trained(tool_model, given=given), chats())
     assert measure.take("before").startswith("Accuracy before training: Counting 50.0%")
-    assert measure.found["before"].calls == 4 * 3 + 4 * 2
+    assert measure.evaluations["before"].calls == 4 * 3 + 4 * 2
 
 
 def test_rows_of_several_environments_and_rows_whose_reset_fails(trained, tool_model, speaking):
@@ -201,7 +201,7 @@ def test_rows_of_several_environments_and_rows_whose_reset_fails(trained, tool_m
     trainer = trained(tool_model, environment=several, verifiers=["tool_used"], given={"train_dataset": data})
     measure = Measure({"max_completion_length": 900}, trainer, data)
     measure.take("before")
-    own = measure.found["before"].results["Counting"]
+    own = measure.evaluations["before"].results["Counting"]
     assert own.statuses == {"correct": 2, "wrong": 3, "error": 1, "not_applicable": 2}
     assert set(own.by_row) == {2, 3, 5, 6, 7}
     broken = data.map(lambda row: {"goal": -1, "environment": "counting"})
@@ -222,7 +222,7 @@ def test_an_interrupted_measurement_goes_on(trained, tool_model, speaking, tmp_p
     measure.take("before", resumes=True)
     assert len(drawn) == 5
     assert samples_of(file)[:3] == whole[:3]
-    assert measure.found["before"].calls == 3
+    assert measure.evaluations["before"].calls == 3
     other = trained(tool_model, tools=[DOUBLE], verifiers=[LAST], max_tool_calling_iterations=2)
     with pytest.raises(ValueError, match=r"max_tool_calling_iterations was None, now 2"):
         Measure({}, other, chats()).take("before", resumes=True)
@@ -241,7 +241,7 @@ def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained,
     said = called("nasty", way=ways["0"]) + f"\n<|im_start|>user\n<tool_response>\nfine: {ways['0']}\n</tool_response>"
     said += "<|im_end|>\n<|im_start|>assistant\n"
     length = len(trainer.processing_class.encode(said, add_special_tokens=False))
-    drawer = turn_sampler(trainer, Drawing(max_completion_length=length))
+    drawer = turn_sampler(trainer, SampleSettings(max_completion_length=length))
     with drawer.borrowed():
         completed = drawer.complete([dict(row) for row in chats()][:2], [(0, 0), (1, 0)], 0)
     assert len(completed.ids[0]) == length
@@ -250,7 +250,7 @@ def test_a_row_without_room_behind_its_results_is_over_and_others_go_on(trained,
     assert [sample.completion for sample in completed.samples] == ["", "ok"]
     speaking(lambda prompt, row: called("double", number=1))  # calls beyond the limit are not run
     limited = trained(tool_model, tools=[DOUBLE], verifiers=["tool_valid"], max_tool_calling_iterations=2)
-    drawer = turn_sampler(limited, Drawing(max_completion_length=900))
+    drawer = turn_sampler(limited, SampleSettings(max_completion_length=900))
     with drawer.borrowed():
         (sample,) = drawer.complete([dict(chats()[0])], [(0, 0)], 0).samples
     assert [[call["status"] for call in turn["calls"]] for turn in sample.turns] == [["ok"], ["ok"], ["cut"]]

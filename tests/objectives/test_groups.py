@@ -204,7 +204,7 @@ def test_completions_thousands_of_nats_apart_stay_finite(name, scale):
     ("real", {"at_zero": "right"}, ["at_zero", "wrong"]),
     ("tpo", {"reduce": "token_mean"}, ["mean over groups", "sequence_sum", "Remove reduce"]),
     ("real", {"ratio": "token"}, ["reads no ratio", "Remove ratio"]),
-    ("tpo", {"stop_fraction": 0.9}, ["'tpo' pulls all"]),
+    ("tpo", {"stop_fraction": 0.9}, ["'tpo' always pulls all"]),
 ])  # fmt: skip
 def test_what_does_not_go_with_a_loss_of_groups_is_refused(name, keywords, words):
     per = "completion" if keywords else "token"

@@ -28,7 +28,7 @@ ADAPTIVE = {"name": "adaptive", "target": 0.1}
     ("grpo", {"surrogate": "klip"}, 0, ["unknown surrogate 'klip'", "'clip'"]),
     ("grpo", {"surrogate": ["clip"]}, 0, ["surrogate", "list"]),
     ("grpo", {"reduce": "mean"}, 0, ["unknown reduction 'mean'", "token_mean"]),
-    ("grpo", {"surrogate": CLIP, "epsilon_low": 0.1}, 0, ["epsilon_low is given twice"]),
+    ("grpo", {"surrogate": CLIP, "epsilon_low": 0.1}, 0, ["epsilon_low is set twice"]),
     ("grpo", {"reduce": {"name": "constant", "length": 0}}, 0, ["length is 0", "at least 1"]),
     ("reinforce", {"ratio": "token"}, 0, ["'logp' reads no ratio", "Remove ratio"]),
     ("vespo", {"ratio": "sequence"}, 0, ["'vespo'", "Remove ratio"]),
@@ -56,7 +56,7 @@ ADAPTIVE = {"name": "adaptive", "target": 0.1}
     ("grpo", {"kl": {"schedule": ADAPTIVE | {"target": -1.0}}}, 0.1, ["target is -1.0"]),
     ("grpo", {"kl": {"schedule": ADAPTIVE | {"rate": 5}}}, 0.1, ["rate is 5, expected a number of more than 0 and less than 5"]),
     ("grpo", {"stop_fraction": 1.5}, 0, ["stop_fraction is 1.5", "at most 1"]),
-    ("sapo", {"stop_fraction": 0.9}, 0, ["'sapo' pulls all", "clip, dppo_kl, dppo_tv, fipo, gmpo, target"]),
+    ("sapo", {"stop_fraction": 0.9}, 0, ["'sapo' always pulls all", "clip, dppo_kl, dppo_tv, fipo, gmpo, target"]),
 ])  # fmt: skip
 def test_bad_compositions_say_what_is_wrong(name, kwargs, beta, said):
     problems = compose_objective(name, kwargs, beta=beta)[1]
@@ -144,7 +144,7 @@ def test_a_users_whole_objective(make_batch):
     assert "scale·(lp − 1)²" in build_objective("squared", beta=0.0).formula()
     said = compose_objective("squared", {"scale": "big", "ratio": "token", "surrogate": "clip"}, beta=0)[1]
     assert any("'scale' is 'big'" in text for text in said)
-    assert sum("one whole function" in text for text in said) == 2
+    assert sum("one full function" in text for text in said) == 2
 
 
 def test_users_pieces_compose_with_ours(make_batch):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_plus.recipe.notes import config_notes
+from grpo_plus.recipe.table import config_notes
 from tests.objectives import split_runs
 
 SHARES = ", shares"

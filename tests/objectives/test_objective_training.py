@@ -19,8 +19,8 @@ from transformers import TrainerCallback
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.cli import main
-from grpo_plus.recipe.choice import Choice
-from grpo_plus.recipe.iterations import moves_within_batch
+from grpo_plus.recipe.choice import ConfigFacts
+from grpo_plus.recipe.launch import moves_in_batch
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.resume.state import Frozen
@@ -107,7 +107,7 @@ def test_targets_are_refused_just_where_their_exponents_change_nothing(build, sp
     if by_length:
         assert bool(refused) == (accumulation % (steps * iterations) == 0)
         return
-    monkeypatch.setattr("grpo_plus.recipe.choice.moves_within_batch", lambda _: True)
+    monkeypatch.setattr("grpo_plus.recipe.choice.moves_in_batch", lambda _: True)
     ends = []
     for exponents in ({}, {"good_exponent": 0.98, "bad_exponent": 1.02}):
         trainer = build(**{**settings, "objective": {"name": "target", **exponents}})
@@ -127,10 +127,10 @@ def test_targets_are_refused_just_where_their_exponents_change_nothing(build, sp
 def test_counts_that_are_none_do_not_end_the_check(field, value):
     fields = {"num_iterations": 2, "steps_per_generation": 2, "gradient_accumulation_steps": 2}
     fields |= {"generation_batch_size": None, "per_device_train_batch_size": 4}
-    assert moves_within_batch(SimpleNamespace(**fields))
-    moves_within_batch(SimpleNamespace(**{**fields, field: value}))
+    assert moves_in_batch(SimpleNamespace(**fields))
+    moves_in_batch(SimpleNamespace(**{**fields, field: value}))
     fields |= {"steps_per_generation": None, "generation_batch_size": 8, "per_device_train_batch_size": value}
-    moves_within_batch(SimpleNamespace(**fields))
+    moves_in_batch(SimpleNamespace(**fields))
 
 
 def schedule_of(trainer):
@@ -235,7 +235,7 @@ def test_stop_fraction_is_refused_with_deepspeed_and_gradient_scalers():
         output_dir="unused", **SETTINGS | {"num_iterations": 2}, objective={"name": "grpo", "stop_fraction": 0.5}
     )
     config.deepspeed = "zero2.json"
-    choice = Choice(config, config.recipe)
+    choice = ConfigFacts(config, config.recipe)
     (problem,) = broken_rules(parts_of(choice), choice)
     assert "deepspeed ('zero2.json'): stop_fraction leaves steps without gradients" in problem
     running = SimpleNamespace(scaler=None, distributed_type=DistributedType.MULTI_GPU)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "CONTRIBUTING.md"
+PAGE, HOOKS = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "hooks.md"
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the sources are not here")
 COPIED = (
     *("grpo_plus", "verifiers", "docs", "examples", "tests/packaging", "tests/objectives", "tests/advantages"),
@@ -28,18 +28,22 @@ tests/selection/test_selection_kit.py tests/objectives/test_objective_kit.py tes
 CHOSEN = "midrange or the_built_ins or saturating or last_word or learnable or new or hook or has_golden or left_out"
 TEST_OF_THE_HOOK = """
 import json
+from types import SimpleNamespace
 
 import torch
 
-from my_hook import BestReward
+from my_hook import TokenPrice
+from grpo_plus.training.hooks import Completions
 
 
-def test_a_hook_sees_the_rewards_and_keeps_its_state():
-    hook, again = BestReward(), BestReward()
-    hook.scored(None, torch.tensor([[0.5, float("nan")], [1.0, 0.25]]))
+def test_a_hook_changes_rewards_and_keeps_its_state():
+    hook, again = TokenPrice(0.5), TokenPrice()
+    hook.host = SimpleNamespace(accelerator=SimpleNamespace(gather=lambda tensor: tensor))
+    rewards = hook.scored(Completions([], [], ["a", "b"], [[1, 2], [3]]), torch.tensor([[1.0, 0.0], [2.0, float("nan")]]))
+    assert rewards.nan_to_num(9).tolist() == [[0.0, -1.0], [1.5, 9.0]]
     again.load_state_dict(json.loads(json.dumps(hook.state_dict())))
     again.load_tensors(hook.tensors())
-    assert again.best == 1.0
+    assert (again.price, again.longest.tolist()) == (0.5, [1, 2])
 """
 TEST_OF_THE_FIELD = """
 import pytest
@@ -99,7 +103,7 @@ def test_every_example_of_the_page_works_where_the_page_says(tmp_path):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     for name in FILES:
         shutil.copy(ROOT / name, tmp_path / name)
-    blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    blocks = [each for page in (PAGE, HOOKS) for each in BLOCK.findall(page.read_text(encoding="utf-8"))]
     assert len(blocks) == 16
     for path, how, where, text in blocks:
         put(tmp_path, path, how or None, where, text)

@@ -22,6 +22,7 @@ MODEL_LIBRARIES = {
 }
 """The files of the verifiers that may: one makes schemas, and one loads a model of step rewards in a process of its own."""
 MOST_FLOORS = 8
+MOST_OF_WALK = {"stays": 40, "rooms": 24, "climbs": 3}
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
@@ -147,3 +148,10 @@ def test_a_module_with_an_underscore_is_imported_from_its_own_folder_only():
             if not module.startswith("_") or module == "__main__":
                 continue
             assert name == folder or name.startswith(f"{folder}."), f"{name} imports {target}"
+
+
+def test_a_config_walks_in_one_direction():
+    from tests.packaging.walk import walk  # it imports TRL, unlike the other tests
+
+    files, counts = walk()
+    assert {name: count for name, count in counts.items() if count > MOST_OF_WALK[name]} == {}, files

@@ -11,7 +11,7 @@ import pytest
 import grpo_plus
 from grpo_plus.cli import UserError
 from grpo_plus.cli._folder import LOCK, claimed
-from grpo_plus.evaluation.store import Store, StoreError
+from grpo_plus.evaluation.store import SampleStore, StoreError
 from grpo_plus.record.files import RunError, append_line, read_lines
 from grpo_plus.report.write import write_report
 from grpo_verifiers.files import MOST_BYTES, open_own, read_text, write_atomic
@@ -173,8 +173,8 @@ def test_what_stands_behind_planted_links_stays(tmp_path, victim):
     for name in ("s.jsonl", "s.json"):
         (tmp_path / name).symlink_to(victim)
     with pytest.raises(StoreError):
-        Store(tmp_path / "s.jsonl", {})
-    Store(tmp_path / "s.jsonl", {}, overwrite=True).close()
+        SampleStore(tmp_path / "s.jsonl", {})
+    SampleStore(tmp_path / "s.jsonl", {}, overwrite=True).close()
     run, here = tmp_path / "run", os.getpid()
     (run / "grpo_plus").mkdir(parents=True)
     append_line(run / "grpo_plus" / "metrics.jsonl", {"kind": "train", "step": 1, "values": {"reward": 1.0}})

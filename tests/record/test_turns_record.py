@@ -8,7 +8,7 @@ import torch
 
 from grpo_plus.record import schema
 from grpo_plus.record.sample import completion_record
-from grpo_plus.record.turns import ALL_KEPT, CALLS_KEPT, TEXT_KEPT, TURNS_KEPT, turn_rows
+from grpo_plus.record.turns import MOST_ALL, MOST_CALLS, MOST_TEXT, MOST_TURNS, turn_rows
 from grpo_plus.sampling.token_spans import Decode
 from grpo_plus.training.hooks import Completions, ScoredBatch
 from grpo_plus.training.observers import recorder
@@ -27,7 +27,7 @@ def row(**changes):
 
 
 def read(record):
-    return schema.reader(schema.Completion)(record)
+    return schema.reader(schema.CompletionData)(record)
 
 
 def test_a_turn_has_what_was_said_called_and_returned():
@@ -62,12 +62,12 @@ def test_a_run_without_tools_and_an_old_record_have_no_turns():
 def test_turns_are_bounded_whatever_tools_return():
     call = Call("x" * 10**5, {"a": "y" * 10**5}, "z" * 10**6)
     rows = turn_rows([Turn(0, 1, "t" * 10**6, (call,) * 40)] * 100, [(0, 1)] * 100)
-    assert (len(rows), len(rows[0]["calls"]), rows[0]["left_out"]) == (TURNS_KEPT, CALLS_KEPT, 40 - CALLS_KEPT)
-    assert len(rows[0]["text"]) == TEXT_KEPT
+    assert (len(rows), len(rows[0]["calls"]), rows[0]["left_out"]) == (MOST_TURNS, MOST_CALLS, 40 - MOST_CALLS)
+    assert len(rows[0]["text"]) == MOST_TEXT
     assert rows[0]["text"].endswith("t…")
     texts = [one["text"] for one in rows]
     texts += [call[key] for one in rows for call in one["calls"] for key in ("name", "arguments", "result")]
-    assert sum(map(len, texts)) <= ALL_KEPT + 2 * len(texts)
+    assert sum(map(len, texts)) <= MOST_ALL + 2 * len(texts)
 
 
 @pytest.mark.parametrize("place", ["text", "arguments", "named", "result"])

@@ -85,7 +85,7 @@ def test_duplicates_show_both_sides():
 
 @pytest.mark.parametrize("name", ["", "a b", "3d", "a:b", "./x.py", None, 7])
 def test_a_name_that_could_not_be_chosen_is_refused(name):
-    with pytest.raises(ValueError, match="is no name for a shape"):
+    with pytest.raises(ValueError, match="is not a name for a shape"):
         make().register(name, circle)
 
 
@@ -121,7 +121,7 @@ def test_a_file_is_imported_once_and_a_relative_reference_means_the_file_beside_
 
 
 MISSING = {"no/such/file.py": "does not exist: looked at", "no_such_module": "cannot be imported: ModuleNotFoundError"}
-MISSING |= dict.fromkeys(("", "a-b", "../x"), "is no plug-in")
+MISSING |= dict.fromkeys(("", "a-b", "../x"), "is not a plug-in")
 
 
 @pytest.mark.parametrize(("reference", "expected"), MISSING.items())

@@ -89,7 +89,7 @@ def test_what_differs_beyond_the_seeds_is_best_and_less_is_better_where_it_is():
     assert sentence.startswith("reward: no difference seen between b and a (")
     best, sentence = verdict("reward", {"a": [0.5], "b": [0.9]})
     assert best is None
-    assert "one seed of a variant says nothing of its spread" in sentence
+    assert "one seed of a variant has no spread" in sentence
     assert verdict("reward", {"a": [0.5, 0.6], "b": []}) == (None, "")
 
 

@@ -5,7 +5,7 @@ import pytest
 from grpo_plus.record import open_run
 from grpo_plus.record.files import FOLDER, PROMPTS, append_line
 from grpo_plus.report import drawn as section
-from grpo_plus.report.drawn import drawn
+from grpo_plus.report.drawn import prompt_section
 from grpo_plus.report.write import write_report
 from tests.report.conftest import add_prompts
 from tests.report.test_report_browser import Page
@@ -14,18 +14,18 @@ from tests.report.test_report_page import HOSTILE, embedded
 
 def test_the_section_says_what_the_record_says(made_run):
     run = open_run(add_prompts(made_run(steps=20), steps=20, prompts=30))
-    found = drawn(run)
+    found = prompt_section(run)
     titles = [panel["title"] for panel in found["panels"]]
     assert titles[0] == "Prompts by how they are solved"
-    assert "Dead groups and what became of them" in titles
+    assert "Dead groups and their fates" in titles
     kinds = {line["label"]: line["values"] for line in found["panels"][0]["lines"]}
     assert all(sum(values) == pytest.approx(1) for values in zip(*kinds.values(), strict=True))
-    assert kinds["not drawn yet"][0] == pytest.approx(24 / 30)
+    assert kinds["not sampled yet"][0] == pytest.approx(24 / 30)
     assert sum(count for _, count in found["kinds"]) == 30
-    (cost,) = [panel for panel in found["panels"] if panel["title"] == "Completions drawn and trained on"]
+    (cost,) = [panel for panel in found["panels"] if panel["title"] == "Completions sampled and trained on"]
     lines = {line["label"]: line["values"] for line in cost["lines"]}
     assert set(lines["trained on"]) == {64.0}
-    assert lines["drawn"] == [64 * (1 + dead) for dead in run.series("dead_groups/dead")[1]]
+    assert lines["sampled"] == [64 * (1 + dead) for dead in run.series("dead_groups/dead")[1]]
     last = {}
     for line in run.prompts():
         last |= {each["prompt"]: [each["drawn"], [line["step"], each["rate"]]] for each in line["changed"]}
@@ -37,7 +37,7 @@ def test_the_section_says_what_the_record_says(made_run):
 def test_what_a_page_shows_is_bounded(made_run, monkeypatch):
     assert section.VISITS == 100
     monkeypatch.setattr(section, "VISITS", 5)
-    found = drawn(open_run(add_prompts(made_run(steps=60), steps=60, prompts=20)))
+    found = prompt_section(open_run(add_prompts(made_run(steps=60), steps=60, prompts=20)))
     assert {len(one["visits"]) for one in found["prompts"]} == {6}
 
 

@@ -148,8 +148,8 @@ def test_a_row_of_the_recorder_is_read_as_it_was_written(files):
     for line in held[GROUPS]:
         assert schema.reader(schema.Group)(line) == line
     for line in held[METRICS]:
-        assert schema.reader(schema.Entry)(line) == line
-    assert schema.known_fields(schema.Info, held[RUN][0]) == (held[RUN][0], [])
+        assert schema.reader(schema.MetricsLine)(line) == line
+    assert schema.declared_fields(schema.Info, held[RUN][0]) == (held[RUN][0], [])
 
 
 STATES = ["5", "[]", "{}", '{"log_history": 5}', '{"log_history": [5]}', "[" * 100_000]

@@ -15,8 +15,8 @@ from grpo_plus.record import mark_sweep, open_run
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, dump
 from grpo_plus.report.compare import band, lines_of, table
 from grpo_plus.report.embed import safe_json
+from grpo_plus.report.escape import escape_controls
 from grpo_plus.report.shape import level, scale_of, shape_group, stretches, summary
-from grpo_plus.report.visible import visible
 from grpo_plus.report.write import pack, page_data, write_report
 from tests.record.conftest import SETTINGS
 from tests.report.conftest import PARTS
@@ -133,14 +133,14 @@ def test_what_was_left_off_in_the_middle_moves_steps_with_it():
 
 def test_visible_text_has_nothing_that_moves_or_hides():
     for text in HOSTILE:
-        shown = visible(text)
+        shown = escape_controls(text)
         assert shown.encode("utf-8")
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", shown)
-        assert len(visible(shown)) <= len(shown)
-    assert visible("line\n\ttab é 日本") == "line\n\ttab é 日本"
-    assert visible("a\u202eb") == "a‹RLO›b"
-    assert visible("\x1b[31m") == "␛[31m"
-    assert len(visible("a" + "\u0301" * 500)) == 5
+        assert len(escape_controls(shown)) <= len(shown)
+    assert escape_controls("line\n\ttab é 日本") == "line\n\ttab é 日本"
+    assert escape_controls("a\u202eb") == "a‹RLO›b"
+    assert escape_controls("\x1b[31m") == "␛[31m"
+    assert len(escape_controls("a" + "\u0301" * 500)) == 5
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -99,7 +99,9 @@ def test_what_a_run_goes_on_from_and_what_it_says_where_there_is_nothing(made, t
     with pytest.raises(choice.CheckpointError) as caught:
         choice.resume_choice("last", tmp_path)
     assert "resume_from_checkpoint is 'last', but there is nothing to resume" in str(caught.value)
-    with pytest.raises(choice.CheckpointError, match=r"there is no folder .*checkpoint-9.*holds no whole checkpoint"):
+    with pytest.raises(
+        choice.CheckpointError, match=r"there is no folder .*checkpoint-9.*holds no complete checkpoint"
+    ):
         choice.resume_choice(str(tmp_path / "checkpoint-9"), tmp_path)
     made(1)
     path = made(2)
@@ -108,8 +110,8 @@ def test_what_a_run_goes_on_from_and_what_it_says_where_there_is_nothing(made, t
     assert choice.resume_choice(str(path), tmp_path) == folder.Choice(path, ())
     state = path / folder.STATE_FILE
     state.write_bytes(state.read_bytes()[:-1] + b" ")  # of the same size
-    assert choice.others(tmp_path) == f"The newest whole one in {tmp_path} is checkpoint-2."  # a look at sizes
-    assert [folder.is_whole(path), folder.is_whole(path, hashes=False)] == [False, True]
+    assert choice.newest_one(tmp_path) == f"The newest complete one in {tmp_path} is checkpoint-2."  # a look at sizes
+    assert [folder.is_intact(path), folder.is_intact(path, hashes=False)] == [False, True]
     assert choice.resume_choice(True, tmp_path).checkpoint.name == "checkpoint-1"
     assert folder.last_checkpoint(tmp_path).name == "checkpoint-1"
     assert folder.last_checkpoint(tmp_path, hashes=False).name == "checkpoint-2"

@@ -22,7 +22,7 @@ from grpo_verifiers import files
 
 home, swaps = Path(sys.argv[1]), sys.argv[2] == "swaps"
 if not swaps:
-    files._swapped = lambda *_: False
+    files._swap = lambda *_: False
 EVENTS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree", "ctypes.dlsym"}
 
 def write(word):
@@ -161,7 +161,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, swaps):
 
     if not swaps:
         with monkeypatch.context() as patched:
-            patched.setattr("grpo_verifiers.files._swapped", lambda *_: False)
+            patched.setattr("grpo_verifiers.files._swap", lambda *_: False)
             patched.setattr(Path, "rename", stale)
             with pytest.raises(OSError, match="Stale"):
                 write_reward_model(folder, lambda draft: (draft / "other").write_text("new"), {})

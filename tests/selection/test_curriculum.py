@@ -65,7 +65,7 @@ def test_a_difficulty_that_is_no_number_is_named_with_its_prompt(value, shown):
 
 def test_an_evaluation_says_what_is_hard_by_all_prompts_and_one_verifier_that_is_meant(measured, tmp_path):
     file = measured({"one": 1.0, "two": 0.5, "three": 0.5, "four": 0.5})
-    refused("no judged sample of 1 of 5 prompts, the first of them 'five'", file=file)
+    refused("no judged sample of 1 of 5 prompts, first 'five'", file=file)
     file = measured(dict.fromkeys(PROMPTS, 0.5), labels=("exact", "math"))
     refused("verdicts of exact, math: name one of them as verifier", file=file)
     refused("unknown verifier 'mth'. Did you mean 'math'", file=file, verifier="mth")

@@ -11,7 +11,7 @@ from trl.trainer.utils import pad
 
 from grpo_plus.selection.dead_groups.assemble import Source, cut, emptied, full, join, live_groups, picked, sources_of
 from grpo_plus.selection.dead_groups.replay import Replay
-from grpo_plus.selection.dead_groups.resample import Cursor, Resample, replacements
+from grpo_plus.selection.dead_groups.resample import PromptCursor, Resample, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares
 from tests.device import DEVICE
 
@@ -35,7 +35,7 @@ def test_rounds_have_as_few_groups_as_make_ranks_equal_and_live_candidates_fill_
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_every_place_comes_once_a_pass_in_another_order_each(shuffle):
-    cursor = Cursor(7, shuffle=shuffle)
+    cursor = PromptCursor(7, shuffle=shuffle)
     passes = [cursor.take(5, 20, lambda _: True) for _ in range(12)]
     orders = [list(itertools.chain(*passes[start : start + 4])) for start in (0, 4, 8)]
     assert [sorted(order) for order in orders] == [list(range(20))] * 3
@@ -45,15 +45,15 @@ def test_every_place_comes_once_a_pass_in_another_order_each(shuffle):
 
 def test_the_walk_is_that_of_its_seed_and_goes_on_from_its_state():
     state, before = torch.get_rng_state(), random.getstate()
-    walks = [Cursor(seed, shuffle=True).take(10, 50, lambda _: True) for seed in (1, 1, 2)]
+    walks = [PromptCursor(seed, shuffle=True).take(10, 50, lambda _: True) for seed in (1, 1, 2)]
     assert walks[0] == walks[1] != walks[2]
     assert torch.equal(torch.get_rng_state(), state)
     assert random.getstate() == before
-    one, other = Cursor(3, shuffle=True), Cursor(3, shuffle=True)
+    one, other = PromptCursor(3, shuffle=True), PromptCursor(3, shuffle=True)
     one.take(17, 10, lambda _: True)
     other.load_state_dict(one.state_dict())
     assert other.take(25, 10, lambda _: True) == one.take(25, 10, lambda _: True)
-    cursor = Cursor(3, shuffle=False)
+    cursor = PromptCursor(3, shuffle=False)
     cursor.load_state_dict({"passes": 0, "place": 9})  # of longer data: it begins a pass
     assert (cursor.take(4, 3, lambda _: True), cursor.state_dict()) == ([0, 1, 2, 0], {"passes": 2, "place": 1})
     assert (Resample(), Replay()) == (Resample(rounds=2), Replay(age=4, groups=64))
@@ -61,7 +61,7 @@ def test_the_walk_is_that_of_its_seed_and_goes_on_from_its_state():
 
 @pytest.mark.parametrize(("size", "count", "barred"), [(10, 3, range(8)), (10, 10, range(10)), (2, 7, (0,)), (1, 4, (0,))])  # fmt: skip
 def test_what_is_wanted_comes_first_and_the_rest_only_where_a_whole_pass_has_no_more(size, count, barred):
-    found = Cursor(0, shuffle=True).take(count, size, lambda place: place not in barred)
+    found = PromptCursor(0, shuffle=True).take(count, size, lambda place: place not in barred)
     wanted = set(range(size)) - set(barred)
     assert (len(found), set(found[: len(wanted)])) == (count, wanted)
     assert all(0 <= place < size for place in found)
@@ -79,7 +79,7 @@ def test_coins_are_even_independent_of_all_other_streams_and_go_on_from_their_st
     pairs = torch.tensor(drawn).reshape(-1, 2)
     assert abs(torch.corrcoef(pairs.T)[0, 1].item()) < 0.04
     assert [again.next() for _ in range(5)] == drawn[:5] != [other.next() for _ in range(5)]
-    again.drawn = 19_999
+    again.count = 19_999
     assert again.next() == drawn[-1]
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -90,7 +90,7 @@ def test_a_tied_group_stops_or_weighs_as_much_more_as_it_is_rarer():
     assert set(weights) == {0.0, 5.0}
     assert sum(weights) / 8000 == pytest.approx(1, abs=4 * math.sqrt(0.2 * 0.8 / 8000) / 0.2)
     assert shares([True] * 50, coins, 0.2) == [1.0] * 50
-    assert coins.drawn == 8000  # a group with contrast draws none
+    assert coins.count == 8000  # a group with contrast draws none
     assert shares([False] * 50, coins, 1.0) == [1.0] * 50
 
 
@@ -204,7 +204,7 @@ def test_no_loss_is_made_infinite_by_what_is_filled_in_behind_a_completion(polic
 
 def test_values_are_picked_from_rounds_of_unequal_widths(device):
     one, other = (torch.ones(*shape, dtype=torch.bool, device=device) for shape in ((2, 3), (4, 1)))
-    sources = [Source(1, 3), Source(0, 1), Source(0, 0, kept=False)]
+    sources = [Source(1, 3), Source(0, 1), Source(0, 0, has_completion=False)]
     assert picked([one, other], sources, 0).tolist() == [[True, False, False], [True] * 3, [False] * 3]
     numbers = picked(
         [torch.tensor(given, device=device) for given in ([1.0, 2.0], [3.0, 4.0, 5.0, 6.0])], sources, math.nan

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from grpo_plus.selection.drawing import distribution, drawn, shares
+from grpo_plus.selection.drawing import distribution, sample_prompts, shares
 
 WEIGHTS = torch.tensor([0.0, 3.0, 1.0, 0.5], dtype=torch.float64)
 ROWS = torch.tensor([1.0, 2.0, 1.0, 4.0], dtype=torch.float64)
@@ -23,7 +23,7 @@ def test_the_distribution_is_weights_times_rows_and_a_floor_at_any_size_and_neve
         assert found.tolist() == pytest.approx([0.5, 0.5, 0])
     chances = torch.tensor([0.0, 0.5, 0.5, 0.0], dtype=torch.float64)
     for again in (True, False):
-        found = drawn(chances, 50, torch.Generator().manual_seed(0), again=again)
+        found = sample_prompts(chances, 50, torch.Generator().manual_seed(0), again=again)
         assert (len(found), set(found)) == (50, {1, 2})
 
 
@@ -48,10 +48,10 @@ def assert_follow(found, chances):
 
 def test_draws_with_replacement_and_the_first_of_those_without_follow_the_distribution():
     chances = distribution(WEIGHTS, ROWS, 0.1)
-    first, second = (drawn(chances, 40_000, torch.Generator().manual_seed(0), again=True) for _ in range(2))
+    first, second = (sample_prompts(chances, 40_000, torch.Generator().manual_seed(0), again=True) for _ in range(2))
     assert first == second  # equal generators draw the same
     assert_follow(first, chances)
     generator = torch.Generator().manual_seed(0)
-    batches = [drawn(chances, 2, generator, again=False) for _ in range(4000)]
+    batches = [sample_prompts(chances, 2, generator, again=False) for _ in range(4000)]
     assert all(len(set(batch)) == 2 for batch in batches)
     assert_follow([batch[0] for batch in batches], chances)

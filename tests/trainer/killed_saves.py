@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from grpo_plus import GRPOPlusTrainer
-from grpo_plus.checkpoints.folder import checkpoints, choose, is_whole, rotate
+from grpo_plus.checkpoints.folder import checkpoints, choose, is_intact, rotate
 from tests.trainer.resumed_ranks import SPOKEN, made
 
 EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")
@@ -56,7 +56,7 @@ def copies(out, save):
         found = choose(out)
         one = {
             "killed": killed, "event": note.read_text(), "chosen": found.checkpoint and found.checkpoint.name,
-            "whole": [path.name for path in checkpoints(out) if is_whole(path)], "passed_over": found.passed_over,
+            "whole": [path.name for path in checkpoints(out) if is_intact(path)], "passed_over": found.passed_over,
             "began": (out / "checkpoint-2").exists(),
         }  # fmt: skip
         rotate(out, 1)

@@ -5,7 +5,7 @@ import torch
 from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.recipe.notes import config_notes
+from grpo_plus.recipe.table import config_notes
 from grpo_plus.training.hooks import Hook
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
@@ -195,7 +195,7 @@ def test_what_cannot_work_is_refused_with_the_way_out(name):
 ])  # fmt: skip
 def test_a_scale_of_the_batch_is_said_to_be_that_of_what_was_drawn(settings, noted):
     notes = config_notes(config(**settings))
-    assert sum("the scale of the advantages is that of the whole batch" in note for note in notes) == noted
+    assert sum("the scale of the advantages is that of the entire batch" in note for note in notes) == noted
 
 
 class Shared(Hook):

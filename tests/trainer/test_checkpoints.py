@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from grpo_plus.checkpoints import final_model, manifest
 from grpo_plus.checkpoints.choice import CheckpointError, resume_choice
-from grpo_plus.checkpoints.folder import STATE_FILE, checkpoints, choose, finish, in_order, is_whole, problem, rotate
+from grpo_plus.checkpoints.folder import STATE_FILE, checkpoints, choose, finish, in_order, is_intact, problem, rotate
 from tests import started
 
 SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "optim": "adamw_torch"}
@@ -103,8 +103,8 @@ def test_a_trainer_takes_the_newest_whole_checkpoint_and_never_a_torn_one(build,
         caplog.clear()
     with pytest.raises(CheckpointError) as caught:
         trained(**SAVING, resume=out / "checkpoint-3")
-    assert f"{out / 'checkpoint-3'} is no whole checkpoint: optimizer.pt has 10 of" in str(caught.value)
-    assert f"The newest whole one in {out} is checkpoint-2." in str(caught.value)
+    assert f"{out / 'checkpoint-3'} is no complete checkpoint: optimizer.pt has 10 of" in str(caught.value)
+    assert f"The newest complete one in {out} is checkpoint-2." in str(caught.value)
     for step in (1, 2):
         (out / f"checkpoint-{step}" / manifest.FILE).unlink()
     with pytest.raises(CheckpointError, match="there is nothing to resume") as caught:
@@ -124,7 +124,7 @@ def test_going_on_from_an_older_checkpoint_makes_a_branch_that_counts(trained, s
     found = choose(out)
     assert found.checkpoint.name == "checkpoint-2"
     assert found.passed_over == ()
-    assert is_whole(out / "checkpoint-3")
+    assert is_intact(out / "checkpoint-3")
 
 
 def test_the_last_checkpoint_stays_beside_the_best_until_the_end(trained, tmp_path, sums):
@@ -267,13 +267,13 @@ def test_a_manifest_with_any_byte_changed_or_cut_off_is_none(sealed):
     data = path.read_bytes()
     for at in range(len(data)):
         path.write_bytes(data[:at])
-        assert not is_whole(path.parent), at
+        assert not is_intact(path.parent), at
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         found = problem(path.parent, hashes=False)
         assert found is not None, at
         assert manifest.FILE in found, at
     path.write_bytes(data)
-    assert is_whole(path.parent)
+    assert is_intact(path.parent)
 
 
 @pytest.mark.parametrize(("content", "words"), [
@@ -303,7 +303,7 @@ def test_odd_names_and_links_are_no_trouble(sealed, tmp_path):
     finish(folder, 4)
     assert set(manifest.read(folder).files) == {*FILES, "two words\n'é'", os.fsdecode(b"\xff"), "linked"}
     (folder / "notes.txt").write_text("mine")  # later
-    assert is_whole(folder)
+    assert is_intact(folder)
     (tmp_path / "elsewhere" / "data").write_bytes(b"4")
     assert problem(folder) == "linked holds other bytes than were written"
 
@@ -344,4 +344,4 @@ def test_rotation_keeps_the_newest_whole_one_and_the_best(sealed, tmp_path, kept
     sealed(10)
     rotate(out, 1)
     assert "checkpoint-8" not in names(out.iterdir())  # of a link what it leads to is left
-    assert is_whole(tmp_path / "elsewhere") is ("8" not in torn)
+    assert is_intact(tmp_path / "elsewhere") is ("8" not in torn)

@@ -8,7 +8,7 @@ from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 from grpo_plus import GRPOPlusConfig, register_advantage
 from grpo_plus.advantages import advantages, get_advantage, parameters_of
 from grpo_plus.config import ADVANTAGE_FLAGS, OBJECTIVE_FLAGS
-from grpo_plus.recipe.advantage import equivalent_advantage
+from grpo_plus.recipe.rewards import equivalent_advantage
 from grpo_plus.recipe.table import PARTS
 from grpo_verifiers.errors import ConfigError, PluginError
 from tests.device import DEVICE

@@ -125,7 +125,7 @@ def test_a_composition_whose_sum_is_no_score_is_refused(add):
         made = weighted({large: one, get_verifier("exact"): other}, label="sum")
         found = made.verify_batch(None, ["4x", "none"], answer=["4x", "42"])
         assert [(v.score, v.status) for v in found] == [(0.0, Status.ERROR), (0.0, Status.WRONG)]
-        assert "the weighted sum is no score" in found[0].detail
+        assert "the weighted sum is not a valid score" in found[0].detail
 
 
 class Foreign(Verifier):

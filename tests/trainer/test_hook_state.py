@@ -7,7 +7,7 @@ import torch
 
 from grpo_plus import OnFinding
 from grpo_plus.checkpoints import manifest
-from grpo_plus.checkpoints.folder import finish, is_whole
+from grpo_plus.checkpoints.folder import finish, is_intact
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.resume.state import FILE, StateError
 from grpo_verifiers.errors import ConfigError
@@ -247,7 +247,7 @@ def test_state_that_is_no_json_is_refused_when_it_is_saved_and_its_checkpoint_is
 ):
     with pytest.raises(StateError, match=f"the state of the hook 'counter' must consist of JSON values: .*{said}"):
         checkpoint([type("Unwritable", (Counter,), {"state_dict": lambda _: state})()])
-    assert not is_whole(tmp_path / "out" / "checkpoint-2")
+    assert not is_intact(tmp_path / "out" / "checkpoint-2")
 
 
 def test_a_checkpoint_of_the_hosts_own_trainer_goes_on_where_nothing_is_missing(trained, build, checkpoint):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.recipe.notes import config_notes
+from grpo_plus.recipe.table import config_notes
 from tests.trainer.conftest import BASE, weights
 
 STEPS = {"verifiers": [{"name": "math_steps", "weight": 1.0}], "advantage": "process"}

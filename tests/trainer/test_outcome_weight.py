@@ -10,14 +10,13 @@ from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import Estimator, RewardTable, compute_advantages, get_advantage
-from grpo_plus.recipe.advantage import running_advantage
-from grpo_plus.recipe.outcome import Reward, outcome_problems, source_of, with_outcome_weight
+from grpo_plus.recipe.rewards import WeightedReward, outcome_problems, running_advantage, source_of, with_outcome_weight
 from grpo_plus.training.observers.about import parts
 from grpo_verifiers.errors import ConfigError
 from tests.trainer.conftest import BASE
 
-MATH, STEPS, QUIET = Reward("math"), Reward("math_steps", 0.0, True), Reward("length", 0.0)
-MAYBE = Reward("mine", 0.0, None)
+MATH, STEPS, QUIET = WeightedReward("math"), WeightedReward("math_steps", 0.0, True), WeightedReward("length", 0.0)
+MAYBE = WeightedReward("mine", 0.0, None)
 
 
 def resolved(name, keywords, rewards, source):
@@ -29,14 +28,14 @@ def resolved(name, keywords, rewards, source):
 ])  # fmt: skip
 def test_the_source_of_steps_is_the_one_named_or_the_only_one_there_can_be(rewards, expected):
     assert (source_of(rewards, None), source_of([MATH, STEPS], "math")) == (expected, "math")
-    assert source_of([MAYBE, Reward("other", 1.0, None)], None) is None
+    assert source_of([MAYBE, WeightedReward("other", 1.0, None)], None) is None
 
 
 @pytest.mark.parametrize(("rewards", "keywords", "expected"), [
-    ([MATH, STEPS], {}, 1.0), ([MATH, STEPS], {"outcome_weight": None}, 1.0), ([Reward("math", -0.5), STEPS], {}, 1.0),
-    ([Reward("math", 0), STEPS], {}, 0.0), ([Reward("math", 0), Reward("exact", 2.0), STEPS], {}, 1.0), ([QUIET, STEPS], {}, 0.0),
-    ([Reward("math_steps", 1.0, True)], {}, 0.0), ([Reward("math_steps", 1, True)], {}, 0.0),
-    ([MATH, Reward("math_steps", 1, True)], {}, 1.0), ([MATH, STEPS], {"outcome_weight": 0.3}, 0.3),
+    ([MATH, STEPS], {}, 1.0), ([MATH, STEPS], {"outcome_weight": None}, 1.0), ([WeightedReward("math", -0.5), STEPS], {}, 1.0),
+    ([WeightedReward("math", 0), STEPS], {}, 0.0), ([WeightedReward("math", 0), WeightedReward("exact", 2.0), STEPS], {}, 1.0), ([QUIET, STEPS], {}, 0.0),
+    ([WeightedReward("math_steps", 1.0, True)], {}, 0.0), ([WeightedReward("math_steps", 1, True)], {}, 0.0),
+    ([MATH, WeightedReward("math_steps", 1, True)], {}, 1.0), ([MATH, STEPS], {"outcome_weight": 0.3}, 0.3),
     ([QUIET, STEPS], {"outcome_weight": 0}, 0),
 ])  # fmt: skip
 def test_unset_it_follows_from_what_is_listed(rewards, keywords, expected):
@@ -70,7 +69,7 @@ def test_a_default_that_an_estimator_declares_itself_stays_and_those_without_ste
 ZERO = {"outcome_weight": 0.0}
 
 
-@pytest.mark.parametrize("rewards", [[MATH, STEPS], [Reward("math", 2.5), QUIET, STEPS], [Reward("mine", 1.0, None), STEPS]])  # fmt: skip
+@pytest.mark.parametrize("rewards", [[MATH, STEPS], [WeightedReward("math", 2.5), QUIET, STEPS], [WeightedReward("mine", 1.0, None), STEPS]])  # fmt: skip
 def test_a_zero_beside_a_weighted_outcome_names_both(rewards):
     for name, keywords in (("process", ZERO), ("mix", {"parts": {"process": 1.0}, "process": ZERO})):
         (problem,) = outcome_problems((get_advantage(name), keywords), rewards, "math_steps")
@@ -80,14 +79,14 @@ def test_a_zero_beside_a_weighted_outcome_names_both(rewards):
 
 def test_a_zero_beside_what_may_be_the_source_is_left_to_the_run():
     zero = (get_advantage("process"), ZERO)
-    mine, other = Reward("mine", 1.0, None), Reward("other", 0.0, None)
+    mine, other = WeightedReward("mine", 1.0, None), WeightedReward("other", 0.0, None)
     assert outcome_problems(zero, [mine, other], None) == []
-    (problem,) = outcome_problems(zero, [mine, Reward("other", 2.0, None)], None)
+    (problem,) = outcome_problems(zero, [mine, WeightedReward("other", 2.0, None)], None)
     assert "'mine' (weight 1), 'other' (weight 2)" in problem
 
 
 def test_a_weight_of_the_source_that_nothing_reads_is_named():
-    heavy = [Reward("math_steps", 2.0, True)]
+    heavy = [WeightedReward("math_steps", 2.0, True)]
     for keywords in ({}, ZERO):
         (problem,) = outcome_problems((get_advantage("process"), keywords), heavy, "math_steps")
         assert "'math_steps' (weight 2) gives the steps" in problem
@@ -112,7 +111,7 @@ def test_a_weight_of_an_outcome_that_is_not_there_is_named():
         (problem,) = outcome_problems((get_advantage("process"), keywords), [QUIET, STEPS], "math_steps")
         assert f"is {keywords['outcome_weight']!r}, but no reward has a weight (length, math_steps)" in problem
         for known in ({"complete": False}, {}):
-            rewards = [QUIET, STEPS] if known else [QUIET, STEPS, Reward("Game", 1.0, owned=True)]
+            rewards = [QUIET, STEPS] if known else [QUIET, STEPS, WeightedReward("Game", 1.0, owned=True)]
             assert outcome_problems((get_advantage("process"), keywords), rewards, "math_steps", **known) == []
 
 

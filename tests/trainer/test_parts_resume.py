@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, EarlyStoppingCallback
 
 from grpo_plus.record import open_run
-from grpo_plus.record.pace import BYTES, Budget
+from grpo_plus.record.pace import BYTES, ByteBudget
 from grpo_plus.training.resume import state
 from grpo_plus.training.resume.state import StateError
 from grpo_verifiers import Step, Verdict, all_of, get_verifier, verifier
@@ -224,7 +224,7 @@ def test_counts_of_a_composed_verifier_are_those_of_its_parts():
 
 @pytest.mark.parametrize(("given", "steps"), [(BYTES, [False, False, True]), (3 * BYTES, [True])])
 def test_the_bytes_of_a_resumed_record_are_those_of_the_run(given, steps):
-    budget = Budget()
+    budget = ByteBudget()
     budget.counted = 1000
     budget.begin(given)  # of which the run takes back all but 1000
     with budget.spending():

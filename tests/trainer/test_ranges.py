@@ -11,7 +11,7 @@ from trl import GRPOConfig, ModelConfig, TrlParser
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli._arguments import GROUPS
 from grpo_plus.recipe import host
-from grpo_plus.recipe.ranges import HOST, OURS, judge
+from grpo_plus.recipe.values import HOST, OURS, judge
 from grpo_plus.trl.fields import RENAMED_FIELDS
 from grpo_verifiers.errors import ConfigError
 from tests.trainer.conftest import BASE
@@ -50,7 +50,7 @@ def test_every_default_passes_and_is_left_as_it_is():
 def test_the_table_of_the_host_is_short_and_names_its_fields():
     known = {spec.name for group in GROUPS for spec in dataclasses.fields(group)}
     assert sorted({name for rule in (*HOST, *OURS) for name in rule.names.split()} - known) == []
-    assert len(HOST) + len(host.KNOWN) < 20
+    assert len(HOST) + len(host.ERRORS) < 20
     ours = FIELDS.keys() - GRPOConfig.__dataclass_fields__.keys()
     assert set(NUMBERS) & ours <= {name for rule in OURS for name in rule.names.split()}
 

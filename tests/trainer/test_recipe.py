@@ -139,7 +139,7 @@ def test_what_excludes_each_other_is_reported_beside_verifiers_that_cannot_be_bu
     wrong = {"name": "exact", "weight": 1.0, "nothing": 1}
     steps = {"name": "math_steps", "aggregate": "min", "nothing": 1}
     process = {"advantage": {"name": "process", "aggregate": "mean"}}
-    both = ("nothing", "eval_verifiers has 'exact', which verifiers has too", "weights are given in both")
+    both = ("nothing", "eval_verifiers has 'exact', which verifiers has too", "weights are set in both")
     for settings, said in (
         ({"verifiers": [wrong], "eval_verifiers": ["exact"], "reward_weights": [1.0]}, both),
         ({"verifiers": [steps], **process}, ("nothing", "has its own")),

@@ -12,7 +12,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import StepScores
 from grpo_plus.objectives import build_objective, objectives
 from grpo_plus.objectives.ratio_use import reads_old_logps
-from grpo_plus.recipe.notes import config_notes
+from grpo_plus.recipe.table import config_notes
 from grpo_plus.selection.dead_groups.assemble import Source
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.batch.replay import ReplayBuffer, round_of, store_groups
@@ -180,7 +180,7 @@ def test_verdicts_and_the_table_of_completions_are_those_of_the_rows_that_are_tr
 def test_groups_that_no_checkpoint_can_hold_are_left_out_with_a_warning(run, caplog):
     trainer, _ = run(lambda batch, place: True, max_steps=1)
     memory = trainer.pipeline.dead_groups._replay_buffer
-    memory.buffer.held[0].group[0].sampled.completion[0]["thing"] = object()
+    memory.buffer.groups[0].group[0].sampled.completion[0]["thing"] = object()
     state, tensors = memory.packed()
     assert (state, tensors) == ({"batch": 1, "held": {"list": []}}, {})
     assert "A resumed run has none" in caplog.text

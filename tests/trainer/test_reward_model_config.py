@@ -14,7 +14,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
 from grpo_plus.heads.passes import distributed_problems
 from grpo_plus.recipe.reward_model_options import RewardModelOptions
-from grpo_plus.recipe.weights import named_weights
+from grpo_plus.recipe.rewards import named_weights
 from grpo_plus.training.scoring.reward_model import RewardModelStage
 from grpo_plus.training.scoring.reward_model_files import make
 from grpo_verifiers.errors import ConfigError
@@ -118,12 +118,12 @@ def test_a_reward_that_compares_nothing_is_refused_with_one_completion_a_prompt(
 def test_runs_in_which_it_cannot_be_trained_are_refused_in_a_config_and_in_a_trainer(monkeypatch, name):
     enabled = {f"is_{one.lower()}_enabled": one == name for one in ("DeepSpeed", "FSDP")}
     (problem,) = distributed_problems(SimpleNamespace(**enabled), "reward_model")
-    assert problem.startswith("reward_model trains weights beside the policy's")
-    with pytest.raises(ConfigError, match="does not work with"):
+    assert problem.startswith("reward_model trains weights other than the policy's")
+    with pytest.raises(ConfigError, match="not built for"):
         make(SimpleNamespace(**enabled), RewardModelOptions(), "model")
     monkeypatch.setenv(f"ACCELERATE_USE_{name.upper()}", "true")
     with pytest.raises(
-        ConfigError, match=f"reward_model does not go with {name}: it trains weights beside the policy's"
+        ConfigError, match=f"reward_model does not go with {name}: it trains weights other than the policy's"
     ):
         config(reward_model={})
 

@@ -12,10 +12,9 @@ from grpo_plus.advantages.registry import advantages
 from grpo_plus.cli._notes import adapter_notes
 from grpo_plus.objectives import register_objective
 from grpo_plus.objectives.pieces import piece_registries
-from grpo_plus.recipe.choice import Choice
+from grpo_plus.recipe.choice import ConfigFacts
 from grpo_plus.recipe.launch import launching
-from grpo_plus.recipe.notes import config_notes
-from grpo_plus.recipe.table import PARTS, parts_of
+from grpo_plus.recipe.table import PARTS, config_notes, parts_of
 from grpo_plus.selection import register_selection, selections
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.rules import broken_rules, excludes, needs
@@ -48,8 +47,8 @@ def test_each_row_of_the_table_names_a_field_or_says_when_it_is_broken(tmp_path)
     rules = [rule for part in PARTS for rule in part.rules]
     assert len(rules) > 60
     for rule in rules:
-        assert rule.target.partition(".")[0] in known or rule.when is not None or rule.relation == "notes", rule
-    assert broken_rules(PARTS, Choice(plain, plain.recipe)) == config_notes(plain) == []
+        assert rule.what.partition(".")[0] in known or rule.when is not None or rule.relation == "notes", rule
+    assert broken_rules(PARTS, ConfigFacts(plain, plain.recipe)) == config_notes(plain) == []
     assert config_notes(made(tmp_path, loss_type="sapo", epsilon=0.3, vllm_mode="server", top_k=5)) == []
 
 
@@ -92,9 +91,10 @@ def test_several_processes_and_deepspeed_have_settings_and_bounds_of_their_own(t
     ):
         made(tmp_path, engine={"tokens_per_pass": 64})
     config = made(tmp_path, engine={"layout": "packed", "tokens_per_pass": 64})
-    choice = Choice(config, config.recipe)
+    choice = ConfigFacts(config, config.recipe)
     assert broken_rules(parts_of(choice), choice) == []
     config.deepspeed = {"zero_optimization": {"stage": 2}}  # which is not installed here
+    choice = ConfigFacts(config, config.recipe)
     (problem,) = broken_rules(parts_of(choice), choice)
     assert "tokens_per_pass (64): it works on a single device only" in problem
 
@@ -102,7 +102,7 @@ def test_several_processes_and_deepspeed_have_settings_and_bounds_of_their_own(t
 OURS = [
     ({"engine": "trimmed", "neftune_noise_alpha": 0.1}, "layout ('trimmed')", "neftune_noise_alpha"),
     ({"engine": {"tokens_per_pass": 64}, "fsdp": "full_shard"}, "tokens_per_pass (64)", "single device"),
-    ({"report": {"every": 5}}, "report.every needs the record", "a part of ours"),
+    ({"report": {"every": 5}}, "report.every needs the record", "a part of grpo_plus"),
     ({"report": {"every": -1}}, "report: every is -1", "at least 0"),
     ({"report": "yes"}, "is 'yes'", "true or false"),
     ({"rollout": "auto", "use_vllm": True}, "how ('auto')", "use_vllm"),

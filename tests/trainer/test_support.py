@@ -9,7 +9,7 @@ import torch
 from peft import LoraConfig
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.recipe.notes import config_notes
+from grpo_plus.recipe.table import config_notes
 from grpo_plus.sampling.allowed_tokens import AllowedTokens, from_ids
 from grpo_plus.sampling.sampler import Sampling, processors
 from grpo_plus.sampling.vllm_support import LEAST, MOST, allowed_ids, from_json, logprobs_count

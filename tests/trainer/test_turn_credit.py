@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.recipe.advantage import running_advantage
 from grpo_plus.recipe.forms import named
+from grpo_plus.recipe.rewards import running_advantage
 from grpo_plus.training.scoring.turn_spans import NO_STATE, state_number, turn_scores, with_states
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.turns import Turn
@@ -203,7 +203,7 @@ def test_wrong_choices_are_told_before_anything_loads(given, said):
     ({**PROCESS, "environment": COUNTER, "advantage": {"name": "process", "steps_from": "Counter"}}, {}, NAMED),
     ({**GIGPO, "advantage": {"name": "gigpo", "steps_from": "Counter"}}, {}, NAMED),
     ({**GIGPO, "advantage": {"name": "gigpo", "steps_from": "turn_reward"}}, {}, "steps_from|no verifier gives any"),
-    (GIGPO, {"step_scorer": lambda **_: []}, "step_scorer is given, but the advantage estimator takes the turns"),
+    (GIGPO, {"step_scorer": lambda **_: []}, "step_scorer is set, but the advantage estimator takes the turns"),
     ({**VALID, "environment": OTHER, "advantage": {"name": "process", "outcome_weight": 0.5}}, {}, "no reward has a weight"),
 ])  # fmt: skip
 def test_wrong_choices_that_need_the_trainer_are_told_before_it_loads(build, chats, given, trainer, said):

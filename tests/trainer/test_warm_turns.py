@@ -11,7 +11,7 @@ from trl import chat_template_utils
 
 from grpo_plus.recipe.tools import schemas_of
 from grpo_plus.training.rollout.markers import markers_of
-from grpo_plus.warm_start.examples import Row, encode
+from grpo_plus.warm_start.examples import SolutionRow, encode
 from grpo_plus.warm_start.turns import ToolChats
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.tools.registry import get_tool
@@ -66,7 +66,7 @@ def chats_of(tokenizer, most=None):
 
 
 def encoded(tokenizer, solutions, *, calling=None, **further):
-    rows = [Row(prompt(number), solution, schemas()) for number, solution in enumerate(solutions)]
+    rows = [SolutionRow(prompt(number), solution, schemas()) for number, solution in enumerate(solutions)]
     return encode(rows, tokenizer, column="solution", chats=chats_of(tokenizer, calling), **further)
 
 
@@ -202,7 +202,7 @@ def with_call(**changes):
 
 WRONG = {
     "unknown tool": (with_call(name="duoble"), "it calls 'duoble'.*Did you mean 'double'"),
-    "no JSON": (with_call(arguments="{number: 1"), "the arguments of double are '{number: 1', no JSON"),
+    "no JSON": (with_call(arguments="{number: 1"), "arguments of double are '{number: 1', no JSON"),
     "arguments that do not fit": (with_call(arguments={"number": "one"}), "a call does not fit its tool"),
     "a result too few": ([call(1), call(2), result(4), said("4")], "turn 1 has 1 calls and 0 results"),
     "a result that is a number": ([call(1), {"role": "tool", "content": 2}, said("2")], "a tool's message is 2"),
@@ -222,10 +222,14 @@ def test_calls_that_cannot_be_shown_or_read_are_refused(spoken, tiny_model):
     chats = chats_of(tokenizer)
     otherwise = replace(chats, template=chats.template.replace("<tool_call>", "<call>"))
     for row, chats_as, said in (
-        (Row(prompt(0), SOLUTIONS[1]), None, "it calls 'double', and the run has no tools"),
-        (Row("q0", SOLUTIONS[1], schemas()), chats, "which only a chat template can write: make the prompts chats"),
+        (SolutionRow(prompt(0), SOLUTIONS[1]), None, "it calls 'double', and the run has no tools"),
         (
-            Row(prompt(0), SOLUTIONS[1], schemas()),
+            SolutionRow("q0", SOLUTIONS[1], schemas()),
+            chats,
+            "which only a chat template can write: make the prompts chats",
+        ),
+        (
+            SolutionRow(prompt(0), SOLUTIONS[1], schemas()),
             otherwise,
             "row 0.*would not be read as it was written: the calls of turn 1",
         ),

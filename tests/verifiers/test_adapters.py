@@ -82,7 +82,7 @@ def test_what_is_no_verifier_is_refused_with_what_is_accepted(tmp_path):
     model = "class Model:\n    def forward(self): ...\n    def state_dict(self): ...\nthing = Model()"
     for place, (text, said) in enumerate([
         ("thing = 5", "is a builtins.int; expected a check function, a TRL reward function"),
-        (model, "reward models belong into reward_funcs"), ("thing = lambda: 1", "takes no completion"),
+        (model, "reward models belong in reward_funcs"), ("thing = lambda: 1", "takes no completion"),
         ("class thing:\n    def __call__(self, completion): return 1.0", "is the class thing: refer to an instance"),
     ]):  # fmt: skip
         (tmp_path / f"odd{place}.py").write_text(text + "\n")

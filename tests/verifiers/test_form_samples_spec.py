@@ -12,7 +12,7 @@ import pytest
 from grpo_verifiers.errors import ColumnError, KeywordError, VerifierError
 from grpo_verifiers.exec import spec, wire
 from grpo_verifiers.exec.form import Form, arguments, form_of
-from grpo_verifiers.exec.outcome import Refused
+from grpo_verifiers.exec.outcome import InvalidRow
 from grpo_verifiers.exec.samples import Samples, completion_text
 from grpo_verifiers.exec.spec import CheckSpec, make_spec, reference_to
 from grpo_verifiers.turns import Turn
@@ -91,7 +91,7 @@ def test_a_batch_has_one_entry_for_each_completion():
     assert Samples.of("l", ["p"], ["abc"], [[5]], {}).reserved("completion_text", 0) == "abc"
     assert Samples.of("l", ["p"], ["abc"], [[5]], {}).reserved("completion_ids", 0) == [5]
     assert [(one.start, one.end) for one in Samples.of("l", None, ["abc"], None, {}).turns(0)] == [(0, 3)]
-    logged = Samples.of("l", None, ["a"], None, {"log_extra": print, "log_metric": None}).unlogged()
+    logged = Samples.of("l", None, ["a"], None, {"log_extra": print, "log_metric": None}).without_logs()
     assert (logged.extras["log_extra"]("x", [1]), logged.extras["log_metric"]) == (None, None)
     assert completion_text([{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]) == "a"
     assert (completion_text([{"role": "user", "content": "b"}]), completion_text("x")) == ("", "x")
@@ -139,7 +139,7 @@ def test_a_function_is_referred_to_where_a_fresh_process_finds_it(tmp_path, monk
     monkeypatch.setattr(spec, "MAX_PAYLOAD", len(by_value.payload))
     assert make_spec(lambda completion: len(completion) + 1).payload
     monkeypatch.setattr(spec, "MAX_PAYLOAD", 10)
-    with pytest.raises(VerifierError, match=r"drags 0 MiB along \(at most 0\)"):
+    with pytest.raises(VerifierError, match=r"carries 0 MiB \(at most 0\)"):
         make_spec(lambda completion: 1)
     monkeypatch.undo()
     lock = threading.Lock()
@@ -181,14 +181,14 @@ def test_rows_on_the_wire_are_bounded_and_read_as_a_strangers():
     framed = wire.pack_reply({"id": 1, "s": 0.0})
     assert (list(buffer.feed(framed[:3])), list(buffer.feed(framed[3:9])), list(buffer.feed(framed[9:] + framed))) == ([], [], [{"id": 1, "s": 0.0}] * 2)  # fmt: skip
     assert list(wire.ReplyBuffer().feed(most.to_bytes(4, "big"))) == []
-    for data, said in (((most + 1).to_bytes(4, "big"), "announced a reply of"), (b"\0\0\0\1{", "no JSON"), (b"\0\0\0\2[]", "no reply")):  # fmt: skip
+    for data, said in (((most + 1).to_bytes(4, "big"), "announced a reply of"), (b"\0\0\0\1{", "not JSON"), (b"\0\0\0\2[]", "not a reply")):  # fmt: skip
         with pytest.raises(wire.WireError, match=said):
             list(wire.ReplyBuffer().feed(data))
     assert [wire.duration_of({"s": each}) for each in (0, 1.5, wire.LONGEST)] == [0.0, 1.5, wire.LONGEST]
     for wrong in ({}, {"s": True}, {"s": -0.1}, {"s": "1"}, {"s": float("nan")}, {"s": wire.LONGEST * 1.01}):
         with pytest.raises(wire.WireError, match="without a duration"):
             wire.duration_of(wrong)
-    assert wire.from_rows([[1.0, "correct", "", []], "odd"], 2) == [Verdict(1.0), Refused("odd")]
+    assert wire.from_rows([[1.0, "correct", "", []], "odd"], 2) == [Verdict(1.0), InvalidRow("odd")]
     for rows in ([], [[1.0, "correct", "", []]], "ab", None, [[1.0], [1.0]], [[1.0, "correct", "", [1]], "x"]):
         with pytest.raises(wire.WireError):
             wire.from_rows(rows, 2)

@@ -21,7 +21,7 @@ from grpo_verifiers.code import levels
 from grpo_verifiers.errors import KeywordError, VerifierError
 from grpo_verifiers.exec.batch import pack
 from grpo_verifiers.exec.isolation import ELSEWHERE
-from grpo_verifiers.exec.outcome import Outcome, Refused
+from grpo_verifiers.exec.outcome import InvalidRow, Outcome
 from grpo_verifiers.exec.runner import Runner, shared_runner
 from grpo_verifiers.exec.spec import by_value, make_spec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError
@@ -214,7 +214,7 @@ RIGHT = [1.0, "correct", "", []]
 def test_what_comes_back_is_the_outcome_that_was_sent_or_refused():
     for outcome, rows in [
         (Outcome("value", [Verdict(0.5, detail="ü", steps=(Step(0, 4, 1.0), Step(4, 9, None)))], seconds=1.5), None),
-        (Outcome("value", [Verdict(None), Refused("TypeError: no"), Verdict(-3.0)], seconds=0.0), 3),
+        (Outcome("value", [Verdict(None), InvalidRow("TypeError: no"), Verdict(-3.0)], seconds=0.0), 3),
         (Outcome("timeout", message="killed after 2 s", seconds=2.0), None),
         (Outcome("raised", message="ValueError: x", trace="Traceback\n  x", seconds=0.1), None),
         (Outcome("broken", message="no", seconds=0.0), 4),

@@ -509,7 +509,7 @@ def test_looks_at_options_and_golds_that_do_not_work_are_problems_in_words():
             get_verifier("mine", k=2)
     for declared, said in [
         ({"golds": _raises}, f"golds {raised}"), ({"golds": lambda *_, **__: 3}, "golds gave 3, expected a report or None"),
-        ({"trials": _raises}, f"trials {raised}"), ({"trials": lambda **_: None}, "trials raised TypeError"), ({"trials": lambda **_: "ab"}, "'a' is no Trial"),
+        ({"trials": _raises}, f"trials {raised}"), ({"trials": lambda **_: None}, "trials raised TypeError"), ({"trials": lambda **_: "ab"}, "'a' is not a Trial"),
     ]:  # fmt: skip
         made = verifier("mine", isolation="inline", **declared)(lambda completion, answer: 1.0)
         report = made.check_golds({"answer": ["1", "2"]})

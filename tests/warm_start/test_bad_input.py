@@ -2,10 +2,10 @@
 
 import pytest
 
-from grpo_plus.warm_start.examples import Row, encode
-from grpo_plus.warm_start.make import Start
+from grpo_plus.warm_start.examples import SolutionRow, encode
+from grpo_plus.warm_start.make import Base
 from grpo_plus.warm_start.options import WarmStart, warm_start_problems
-from grpo_plus.warm_start.store import Store
+from grpo_plus.warm_start.store import Archive
 from grpo_verifiers.errors import ConfigError
 from tests.warm_start.sums import solutions
 
@@ -92,9 +92,12 @@ def plain():
 
 def test_held_out_prompts_are_known_with_other_white_space():
     tokenizer = plain()
-    rows = [Row([{"role": "user", "content": " 1+1 \n"}], "2"), Row([{"role": "user", "content": "1+2"}], "3")]
-    found = encode(rows, tokenizer, column="solution", held_out=[ASKED])
-    assert (len(found), found.held_out) == (1, 1)
+    rows = [
+        SolutionRow([{"role": "user", "content": " 1+1 \n"}], "2"),
+        SolutionRow([{"role": "user", "content": "1+2"}], "3"),
+    ]
+    found = encode(rows, tokenizer, column="solution", measured=[ASKED])
+    assert (len(found), found.measured) == (1, 1)
     assert tokenizer.decode(found.ids[0][:-1]) == "[1+2]A:3"
 
 
@@ -102,12 +105,12 @@ def test_a_tokenizer_without_an_end_is_named():
     tokenizer = plain()
     tokenizer.eos_token_id = None
     with pytest.raises(ConfigError, match="no eos_token"):
-        encode([Row(ASKED, "2")], tokenizer, column="solution")
+        encode([SolutionRow(ASKED, "2")], tokenizer, column="solution")
 
 
 def test_secrets_and_places_of_loading_are_not_kept():
     places = {"token": "hf_secret", "cache_dir": "/somewhere", "local_files_only": True}
-    kept = Start("a/model", {"dtype": "float32", "proxies": {"https": "http://me:pw@host"}, **places}).settings()
+    kept = Base("a/model", {"dtype": "float32", "proxies": {"https": "http://me:pw@host"}, **places}).settings()
     assert kept["loading"] == {"dtype": "float32", "proxies": "{'https': 'http://(hidden)@host'}"}
 
 
@@ -120,7 +123,7 @@ def test_a_full_disk_is_named_whichever_library_writes(tmp_path):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     with pytest.raises(ConfigError, match="no space left on the disk"):
-        Store(tmp_path, {}).keep(save, {}, alone=True)
+        Archive(tmp_path, {}).keep(save, {}, alone=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -150,35 +153,39 @@ ASKED = [{"role": "user", "content": "1+1"}]
 def test_a_template_that_renders_the_prompt_otherwise_is_refused_side_by_side():
     tokenizer = Template("A:<think>", lambda each: f"A:{each['content']}")
     with pytest.raises(ConfigError) as refused:
-        encode([Row(ASKED, "So 2.")], tokenizer, column="solution")
+        encode([SolutionRow(ASKED, "So 2.")], tokenizer, column="solution")
     lines = str(refused.value).splitlines()
     assert lines[lines.index("the prompt as GRPO's model reads it:") + 1] == "  | [1+1]A:<think>"
     assert lines[lines.index("prompt and solution together:") + 1] == "  | [1+1]A:So 2."
     assert "verbatim: true" in lines[-1]
-    found = encode([Row(ASKED, "So 2.")], tokenizer, column="solution", verbatim=True)
+    found = encode([SolutionRow(ASKED, "So 2.")], tokenizer, column="solution", verbatim=True)
     assert (tokenizer.decode(found.ids[0][:-1]), found.ids[0][-1]) == ("[1+1]A:<think>So 2.", 0)
 
 
 def test_a_template_that_drops_a_part_of_the_solution_is_refused():
     tokenizer = Template("A:", lambda each: "A:" + each["content"].split("</think>")[-1])
     with pytest.raises(ConfigError, match="drops a part of it"):
-        encode([Row(ASKED, "<think>one and one</think>2")], tokenizer, column="solution")
+        encode([SolutionRow(ASKED, "<think>one and one</think>2")], tokenizer, column="solution")
 
 
 def test_a_line_break_behind_the_last_token_is_not_learned():
     tokenizer = Template("A:", lambda each: f"A:{each['content']}\0\n")
-    found = encode([Row(ASKED, "2")], tokenizer, column="solution")
+    found = encode([SolutionRow(ASKED, "2")], tokenizer, column="solution")
     assert tokenizer.decode(found.ids[0]) == "[1+1]A:2\0"
 
 
 def test_cut_solutions_are_counted_and_do_not_end():
     tokenizer = plain()
-    rows = [Row(ASKED, "2"), Row(ASKED, "22222"), Row([{"role": "user", "content": "1+1+1+1+1"}], "5")]
+    rows = [
+        SolutionRow(ASKED, "2"),
+        SolutionRow(ASKED, "22222"),
+        SolutionRow([{"role": "user", "content": "1+1+1+1+1"}], "5"),
+    ]
     found = encode(rows, tokenizer, column="solution", max_length=10)
     assert (len(found), found.cut, found.too_long) == (2, 1, 1)
     assert len(found.ids[1]) == 10
     assert found.ids[1][-1] != 0
-    assert "1 solutions are cut by max_length (unset: max_completion_length)" in found.told()[0]
+    assert "1 solutions are cut by max_length (unset: max_completion_length)" in found.messages()[0]
     assert encode(rows, tokenizer, column="solution", most=3).cut == 1
 
 
@@ -186,5 +193,5 @@ def test_cut_solutions_are_counted_and_do_not_end():
 def test_a_loss_that_is_no_number_keeps_nothing(config, cli, tmp_path):
     code, _, err = cli("train", config(warm_start={"steps": 8, "learning_rate": 1e30}))
     assert code == 2
-    assert "so nothing was kept. Lower warm_start: {learning_rate: …}" in err
+    assert "nothing was stored. Lower its learning_rate" in err
     assert [path for path in (tmp_path / "out" / "_warm_start").iterdir() if path.is_dir()] == []

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from grpo_plus.warm_start.examples import Row, encode
+from grpo_plus.warm_start.examples import SolutionRow, encode
 from grpo_verifiers.errors import ConfigError
 from tests.warm_start.sums import starts
 
@@ -59,7 +59,9 @@ def whole(tokenizer):
 @pytest.mark.parametrize("prompt", ["What is 2 + 2?\n", ASKED])
 def test_solutions_follow_the_prompts_ids_and_end_once(make, prompt):
     tokenizer = whole(make())
-    found = encode([Row(prompt, text) for text in ("4", "the sum is 4,\nso x = 4")], tokenizer, column="solution")
+    found = encode(
+        [SolutionRow(prompt, text) for text in ("4", "the sum is 4,\nso x = 4")], tokenizer, column="solution"
+    )
     asked = tokenizer(prompt) if isinstance(prompt, str) else tokenizer.apply_chat_template(
         prompt, add_generation_prompt=True, return_dict=True)  # fmt: skip
     for ids, start, text in zip(found.ids, starts(found), ("4", "the sum is 4,\nso x = 4"), strict=True):
@@ -69,9 +71,9 @@ def test_solutions_follow_the_prompts_ids_and_end_once(make, prompt):
 
 def test_a_solution_that_merges_with_its_prompt_is_shown():
     tokenizer = whole(words())
-    assert encode([Row("sum", " 4")], tokenizer, column="solution").ids == [[1, 3, 4, 2]]
+    assert encode([SolutionRow("sum", " 4")], tokenizer, column="solution").ids == [[1, 3, 4, 2]]
     with pytest.raises(ConfigError) as refused:
-        encode([Row("sum", " 4"), Row("sum", "4")], tokenizer, column="solution")
+        encode([SolutionRow("sum", " 4"), SolutionRow("sum", "4")], tokenizer, column="solution")
     said = str(refused.value)
     assert "row 1 of the solutions cannot follow its prompt" in said
     assert "the prompt:\n  | sum\nthe solution:\n  | 4\n" in said

@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from grpo_plus.cli._arguments import parse
 from grpo_plus.trl.fields import supervised_trainer
-from grpo_plus.warm_start.examples import Row, encode
-from grpo_plus.warm_start.make import Start, train
+from grpo_plus.warm_start.examples import SolutionRow, encode
+from grpo_plus.warm_start.make import Base, train
 from grpo_plus.warm_start.options import WarmStart
 from grpo_verifiers.errors import ConfigError
 from tests import started
@@ -44,7 +44,10 @@ AGAIN = {"max_steps": 2, "resume_from_checkpoint": "last"}
 
 def examples_of(tokenizer, count=8):
     solved = enumerate(solutions()[:count])
-    rows = [Row([{"role": "user", "content": row["question"]}], row["solution"] * (1 + at % 3)) for at, row in solved]
+    rows = [
+        SolutionRow([{"role": "user", "content": row["question"]}], row["solution"] * (1 + at % 3))
+        for at, row in solved
+    ]
     return encode(rows, tokenizer, column="solution")
 
 
@@ -64,7 +67,7 @@ def test_loss_and_gradient_of_the_first_step_are_those_of_a_plain_loop(tiny_mode
 
     monkeypatch.setattr("grpo_plus.warm_start.make.supervised_trainer", watched)
     examples = examples_of(tokenizer)
-    start = Start(tiny_model, {"dtype": "float32"}, computing=COMPUTING, micro_batch=passes)
+    start = Base(tiny_model, {"dtype": "float32"}, computing=COMPUTING, micro_batch=passes)
     _, facts = train(start, examples, WarmStart(1, 8, 1e-3), tokenizer, lambda _: None)
 
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64)
@@ -87,17 +90,17 @@ def test_prompts_have_the_ids_of_grpo_and_solutions_end_as_text_or_as_messages(b
     trainer, _ = build(chat_template_kwargs={})
     prompts = [row["prompt"] for row in trainer.train_dataset]
     ids = trainer._tokenize_prompts(prompts)[0]
-    rows = [Row(prompt, row["solution"]) for prompt, row in zip(prompts, solutions(), strict=True)]
+    rows = [SolutionRow(prompt, row["solution"]) for prompt, row in zip(prompts, solutions(), strict=True)]
     found = encode(rows, tokenizer, column="solution")
     assert [tokens[:start] for tokens, start in zip(found.ids, starts(found), strict=True)] == ids
     for tokens, start, row in zip(found.ids, starts(found), rows, strict=True):
         assert tokens[-1] == tokenizer.eos_token_id
         assert tokenizer.decode(tokens[start:], skip_special_tokens=True) == row.solution
-    text = encode([Row(QUESTIONS[0], "4")], tokenizer, column="solution")
+    text = encode([SolutionRow(QUESTIONS[0], "4")], tokenizer, column="solution")
     end = [*tokenizer("4", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     assert list(text.ids[0]) == list(tokenizer(text=[QUESTIONS[0]])["input_ids"][0]) + end
     asked, said = [{"role": "user", "content": "1+1"}], [{"role": "assistant", "content": "2"}]
-    forms = [encode([Row(asked, form)], tokenizer, column="s") for form in ("2", said)]
+    forms = [encode([SolutionRow(asked, form)], tokenizer, column="s") for form in ("2", said)]
     assert forms[0] == forms[1]
 
 
@@ -284,6 +287,6 @@ def test_a_resumed_run_with_other_shapes_of_the_adapter_says_so(config, cli, run
 
 @pytest.mark.slow
 def test_weights_that_the_last_step_broke_are_not_kept(tiny_model, tokenizer):
-    start = Start(tiny_model, {"dtype": "float32"}, computing=COMPUTING, micro_batch=8)
+    start = Base(tiny_model, {"dtype": "float32"}, computing=COMPUTING, micro_batch=8)
     with pytest.raises(ConfigError, match="not finite after the last step"):
         train(start, examples_of(tokenizer), WarmStart(1, 8, 1e39), tokenizer, lambda _: None)

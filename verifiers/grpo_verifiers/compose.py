@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from grpo_verifiers.base import Pending, Verifier, merged
+from grpo_verifiers.base import Pending, Verifier, merge_columns
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem, short
 from grpo_verifiers.options import Range, value_problems
@@ -19,7 +19,7 @@ from grpo_verifiers.verdict import LARGEST, Status, Verdict, blamed
 from grpo_verifiers.verifying import get_verifier
 
 Part = Verifier | str | Callable[..., Any]
-Named = tuple[str, Verdict]
+LabelledVerdict = tuple[str, Verdict]
 Score = Annotated[float, Range(-LARGEST, LARGEST, text="a finite number")]
 
 
@@ -36,7 +36,7 @@ def all_of(*parts: Part, label: str | None = None) -> Verifier:
         *parts: verifiers, or their names.
         label: its name in logs.
     """
-    return Composite("all_of", parts, label, partial(_extreme, sign=-1))
+    return Composite("all_of", parts, label, partial(_merge_extreme, sign=-1))
 
 
 def any_of(*parts: Part, label: str | None = None) -> Verifier:
@@ -51,7 +51,7 @@ def any_of(*parts: Part, label: str | None = None) -> Verifier:
         *parts: verifiers, or their names.
         label: its name in logs.
     """
-    return Composite("any_of", parts, label, partial(_extreme, sign=1))
+    return Composite("any_of", parts, label, partial(_merge_extreme, sign=1))
 
 
 def weighted(parts: Mapping[Any, float], *, label: str | None = None) -> Verifier:
@@ -73,7 +73,7 @@ def weighted(parts: Mapping[Any, float], *, label: str | None = None) -> Verifie
         for problem in value_problems(f"the weight of {part!r}", weight, Score):
             raise KeywordError(f"weighted: {problem}")
     weights = [float(weight) for weight in parts.values()]
-    return Composite("weighted", parts, label, partial(_sum, weights=tuple(weights)), weights=weights)
+    return Composite("weighted", parts, label, partial(_merge_sum, weights=tuple(weights)), weights=weights)
 
 
 def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False, label: str | None = None) -> Verifier:
@@ -96,8 +96,8 @@ def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False,
     """
     for problem in value_problems("threshold", threshold, Score):
         raise KeywordError(f"gated: {problem}")
-    kind = _LazilyGated if lazy else Composite
-    return kind("gated", [gate, then], label, partial(_gated, threshold=threshold), threshold=threshold, lazy=lazy)
+    cls = _LazilyGated if lazy else Composite
+    return cls("gated", [gate, then], label, partial(_merge_gated, threshold=threshold), threshold=threshold, lazy=lazy)
 
 
 class Composite(Verifier):
@@ -108,7 +108,7 @@ class Composite(Verifier):
         kind: str,
         parts: Iterable[Part],
         label: str | None,
-        merge: Callable[[list[Named]], Verdict],
+        merge: Callable[[list[LabelledVerdict]], Verdict],
         **settings: Any,
     ) -> None:
         """Take the parts, or find them by name; ``settings`` are for `describe`."""
@@ -120,12 +120,12 @@ class Composite(Verifier):
         super().__init__(label or f"{kind}({', '.join(part.label for part in self.parts)})")
         self.kind, self.settings = kind, settings
         self._merge = merge
-        self.required_columns = merged([part.required_columns for part in self.parts])
+        self.required_columns = merge_columns([part.required_columns for part in self.parts])
         needed = set(self.required_columns.values())
-        optional = merged([part.optional_columns for part in self.parts])
+        optional = merge_columns([part.optional_columns for part in self.parts])
         self.optional_columns = {name: column for name, column in optional.items() if column not in needed}
-        self.named_columns = merged([part.named_columns for part in self.parts])
-        self.tried_columns = merged([part.gold_columns for part in self.parts])
+        self.named_columns = merge_columns([part.named_columns for part in self.parts])
+        self.tried_columns = merge_columns([part.gold_columns for part in self.parts])
         self.gold_sample = min((part.gold_sample for part in self.parts if part.gold_sample is not None), default=None)
         steps = {part.gives_steps for part in self.parts}
         self.gives_steps = True if True in steps else None if None in steps else False
@@ -180,19 +180,19 @@ class _LazilyGated(Composite):
         return Pending(finish)
 
 
-def _extreme(row: list[Named], *, sign: int) -> Verdict:
+def _merge_extreme(row: list[LabelledVerdict], *, sign: int) -> Verdict:
     """The highest score with a ``sign`` of 1, the lowest with -1."""
     scored = [(named, named[1].score) for named in row if named[1].score is not None]
     if scored:
         best, score = max(scored, key=lambda pair: sign * pair[1])
         decided = score >= 1 if sign > 0 else score <= 0
-        if decided or not _failed(row):
+        if decided or not _first_failure(row):
             return _as(best, score, steps=_steps(row))
-    return _as(_failed(row) or row[0], None)
+    return _as(_first_failure(row) or row[0], None)
 
 
-def _sum(row: list[Named], *, weights: Sequence[float]) -> Verdict:
-    failed = _failed(row)
+def _merge_sum(row: list[LabelledVerdict], *, weights: Sequence[float]) -> Verdict:
+    failed = _first_failure(row)
     if failed:  # a sum without one of its terms compares with no other
         return _as(failed, None)
     scored = [(w, v.score) for w, (_, v) in zip(weights, row, strict=True) if v.score is not None]
@@ -204,10 +204,10 @@ def _sum(row: list[Named], *, weights: Sequence[float]) -> Verdict:
         most = math.fsum(weight for weight, _ in scored if weight > 0)
         return Verdict(total, _sum_status(row, total, most), detail, _steps(row))
     except (OverflowError, ValueError) as error:  # a term or the sum is too large for a score
-        return blamed(f"the weighted sum is no score: {error} ({detail})")
+        return blamed(f"the weighted sum is not a valid score: {error} ({detail})")
 
 
-def _sum_status(row: Sequence[Named], total: float, most: float) -> Status:
+def _sum_status(row: Sequence[LabelledVerdict], total: float, most: float) -> Status:
     statuses = [verdict.status for _, verdict in row if verdict.score is not None]
     for status in (Status.ERROR, Status.TIMEOUT):
         if status in statuses:
@@ -217,7 +217,7 @@ def _sum_status(row: Sequence[Named], total: float, most: float) -> Status:
     return Status.CORRECT if total >= most > 0 else Status.WRONG if total <= 0 else Status.PARTIAL
 
 
-def _gated(row: list[Named], *, threshold: float) -> Verdict:
+def _merge_gated(row: list[LabelledVerdict], *, threshold: float) -> Verdict:
     gate, then = row
     if _passes(gate[1], threshold):
         return _as(then, then[1].score, steps=then[1].steps)
@@ -253,20 +253,20 @@ def _start_rows(  # noqa: PLR0917 - the arguments of start, and which rows
     )
 
 
-def _failed(row: Sequence[Named]) -> Named | None:
+def _first_failure(row: Sequence[LabelledVerdict]) -> LabelledVerdict | None:
     return next(
         (named for named in row if named[1].score is None and named[1].status is not Status.NOT_APPLICABLE), None
     )
 
 
-def _steps(row: Sequence[Named]) -> tuple[Any, ...]:
+def _steps(row: Sequence[LabelledVerdict]) -> tuple[Any, ...]:
     return next((verdict.steps for _, verdict in row if verdict.steps), ())
 
 
-def _detail(named: Named) -> str:
+def _detail(named: LabelledVerdict) -> str:
     label, verdict = named
     return f"{label}: {verdict.detail}" if verdict.detail else label
 
 
-def _as(named: Named, score: float | None, steps: tuple[Any, ...] = ()) -> Verdict:
+def _as(named: LabelledVerdict, score: float | None, steps: tuple[Any, ...] = ()) -> Verdict:
     return Verdict(score, named[1].status, _detail(named), steps)

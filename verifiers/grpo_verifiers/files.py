@@ -176,7 +176,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     draft.mkdir(parents=True)
     try:
         yield draft
-        if folder.exists() and not _swapped(draft, folder):
+        if folder.exists() and not _swap(draft, folder):
             folder.rename(aside)
         if not folder.exists():
             draft.rename(folder)
@@ -205,7 +205,7 @@ def _tidy(folder: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _swapped(one: Path, other: Path) -> bool:
+def _swap(one: Path, other: Path) -> bool:
     """Swap two folders atomically; False where the system or the file system cannot."""
     if sys.platform != "linux":
         return False

@@ -24,7 +24,7 @@ from grpo_verifiers.registry import source_of
 from grpo_verifiers.verdict import Verdict
 
 if TYPE_CHECKING:
-    from grpo_verifiers.exec.calls import Place
+    from grpo_verifiers.exec.calls import Executor
 
 GOLD = "answer"
 """The parameter that holds gold answers."""
@@ -364,7 +364,7 @@ class FunctionVerifier(Verifier):
             return [(everything, failed)]
 
         def ask(rows: Sequence[int]) -> dict[int, Outcome]:
-            calls = [call for row in rows for call in self._calls(samples.pick([row]).unlogged())]
+            calls = [call for row in rows for call in self._calls(samples.pick([row]).without_logs())]
             return dict(zip(rows, self._place.start(calls)(), strict=True))
 
         outcomes = ask(random.Random(0).sample(everything, min(HOPELESS, len(everything))))  # noqa: S311 - no secret
@@ -380,12 +380,12 @@ class FunctionVerifier(Verifier):
         return self.isolation != "inline" and MARK not in os.environ
 
     @functools.cached_property
-    def _place(self) -> "Place":
+    def _place(self) -> "Executor":
         """One for all threads, created on first use; of several created at once only the first is used."""
-        place: Place = vars(self).setdefault("_place", self._new_place())
+        place: Executor = vars(self).setdefault("_place", self._new_place())
         return place
 
-    def _new_place(self) -> "Place":
+    def _new_place(self) -> "Executor":
         from grpo_verifiers.exec.calls import EventLoop, ThisThread, Workers
 
         if self._runs_in_workers():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
-Way = Literal["built-in", "registered", "entry point", "reference"]
+SourceKind = Literal["built-in", "registered", "entry point", "reference"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _import_lock = threading.RLock()
@@ -36,12 +36,12 @@ class RegistryEntry:
     """A name of a registry and its source."""
 
     name: str
-    way: Way
+    way: SourceKind
     source: str
 
 
 @dataclass
-class _Registered(Generic[T]):
+class _Registration(Generic[T]):
     value: T
     source: str
 
@@ -69,7 +69,7 @@ def load_plugin(reference: str, base: Path | None = None) -> ModuleType:
             return _load_file(reference, base)
         if not reference or not all(part.isidentifier() for part in reference.split(".")):
             raise PluginError(
-                f"{reference!r} is no plug-in: expected a dotted module name (package.module) or a path to a "
+                f"{reference!r} is not a plug-in: expected a dotted module name (package.module) or a path to a "
                 "Python file (./file.py)."
             )
         note_plugin(reference)
@@ -117,7 +117,7 @@ def import_reference(reference: str, base: Path | None = None) -> Any:
     """The object that ``package.module:attr`` or ``./file.py:attr`` names; ``attr`` may be dotted."""
     where, _, attr = reference.rpartition(":")
     if not where or not attr:
-        raise PluginError(f"{reference!r} is no reference: expected package.module:attr or ./file.py:attr.")
+        raise PluginError(f"{reference!r} is not a reference: expected package.module:attr or ./file.py:attr.")
     value: Any = load_plugin(where, base)
     for part in attr.split("."):
         try:
@@ -151,7 +151,7 @@ class Registry(Generic[T]):
         self.kind = kind
         self.group = group
         self._builtins = dict(builtins or {})
-        self._registered: dict[str, _Registered[T]] = {}
+        self._registered: dict[str, _Registration[T]] = {}
         self._resolved: dict[str, T] = {}
         self._adopt = adopt
 
@@ -166,7 +166,7 @@ class Registry(Generic[T]):
         """
         if not isinstance(name, str) or not _NAME.match(name):
             raise ValueError(
-                f"{name!r} is no name for {_a(self.kind)}: use letters, digits, '_', '-' and '.', starting with a "
+                f"{name!r} is not a name for {_a(self.kind)}: use letters, digits, '_', '-' and '.', starting with a "
                 "letter (a ':' would make it a reference)."
             )
         source = source or source_of(value)
@@ -183,7 +183,7 @@ class Registry(Generic[T]):
                 f"the {self.kind} {name!r} exists already: {owner}, registered again at {source}. Choose another name."
             )
         Registry.replacements += before is not None
-        self._registered[name] = _Registered(value, source)
+        self._registered[name] = _Registration(value, source)
         self._resolved.pop(name, None)
         return value
 
@@ -235,7 +235,7 @@ class Registry(Generic[T]):
         """Every name there is, sorted."""
         return sorted({*self._builtins, *self._registered, *self._entry_points()})
 
-    def way(self, name: str) -> Way:
+    def way(self, name: str) -> SourceKind:
         """The kind of source of a name."""
         if name in self._registered:
             return "registered"
@@ -313,7 +313,7 @@ def part_of_function(fn: Any, kind: type[T]) -> T | None:
     return next((part for part in parts if isinstance(part, kind) and getattr(part, "fn", None) is fn), None)
 
 
-def _same_definition(before: _Registered[Any], value: object, source: str) -> bool:
+def _same_definition(before: _Registration[Any], value: object, source: str) -> bool:
     """True where the same definition registers its name again, perhaps edited."""
     old, new = (getattr(part, "fn", part) for part in (before.value, value))
     same_name = getattr(old, "__qualname__", None) == getattr(new, "__qualname__", None)

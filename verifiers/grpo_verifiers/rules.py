@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Test = Callable[[Any], Any]
+Condition = Callable[[Any], Any]
 """A test of a choice of parts and fields; its ``get`` returns the value of a field or key, None if unset."""
 
 
@@ -37,7 +37,7 @@ class PartRule:
     target: str
     why: str
     way: str = ""
-    when: Test | None = None
+    when: Condition | None = None
     only: tuple[Any, ...] = ()
 
     def broken(self, choice: Any) -> bool:
@@ -60,12 +60,12 @@ class PartRule:
         return _TEXTS[self.relation].format(who=who, target=target + shown, why=why, way=way)
 
 
-def needs(target: str, why: str, *only: Any, way: str = "", when: Test | None = None) -> PartRule:
+def needs(target: str, why: str, *only: Any, way: str = "", when: Condition | None = None) -> PartRule:
     """A field, a value of it, or another part without which this one cannot work."""
     return PartRule("needs", target, why, way, when, only)
 
 
-def excludes(target: str, why: str, *only: Any, way: str = "", when: Test | None = None) -> PartRule:
+def excludes(target: str, why: str, *only: Any, way: str = "", when: Condition | None = None) -> PartRule:
     """A field, a value of it, or another part that cannot work together with this one."""
     return PartRule("excludes", target, why, way, when, only)
 
@@ -75,7 +75,7 @@ def replaces(target: str, why: str) -> PartRule:
     return PartRule("replaces", target, why)
 
 
-def notes(why: str, when: Test | None = None) -> PartRule:
+def notes(why: str, when: Condition | None = None) -> PartRule:
     """A note on behaviour that is correct but may surprise."""
     return PartRule("notes", "", why, when=when)
 
@@ -90,7 +90,7 @@ class ConfigPart:
     """
 
     who: str
-    chosen: Test
+    chosen: Condition
     rules: tuple[PartRule, ...] = field(default=())
 
 

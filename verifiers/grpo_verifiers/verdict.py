@@ -14,7 +14,7 @@ from grpo_verifiers.errors import UnavailableError, VerifierFailedError
 from grpo_verifiers.errors.messages import exact, short
 from grpo_verifiers.stats import percentile
 
-Kind = Literal["raised", "timeout", "died", "outside", "broken"]
+FailureKind = Literal["raised", "timeout", "died", "outside", "broken"]
 """The ways in which a call may give no verdict: this is the one place for their meaning.
 
 A failure that may depend on the completion scores 0: left out of its group's statistics, a completion that breaks its
@@ -81,7 +81,7 @@ class Verdict:
 
     Attributes:
         score: None leaves the completion out of the group's statistics; reserved for "does not apply" and for
-            failures that do not depend on the completion (see `Kind`).
+            failures that do not depend on the completion (see `FailureKind`).
         status: the kind of outcome; by default from the score (1 and more: correct, 0 and less: wrong,
             between: partial, None: not applicable).
         detail: the reason, for people; cut after 2,000 characters.
@@ -114,7 +114,7 @@ class Verdict:
         object.__setattr__(self, "steps", in_order(steps))
 
 
-def remade(verdict: Any) -> Verdict:
+def checked_copy(verdict: Any) -> Verdict:
     """A validated copy with exact types: a subclass or ``object.__setattr__`` may have changed a frozen verdict.
 
     Raises:
@@ -122,7 +122,7 @@ def remade(verdict: Any) -> Verdict:
         ValueError: it holds a value that a verdict may not have.
     """
     if not isinstance(verdict, Verdict):
-        raise TypeError(f"{short(verdict)} is no Verdict")
+        raise TypeError(f"{short(verdict)} is not a Verdict")
     steps = [Step(step.start, step.end, step.score) for step in islice(verdict.steps, MAX_STEPS + 1)]
     return Verdict(verdict.score, verdict.status, verdict.detail, tuple(steps))
 
@@ -195,7 +195,7 @@ def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
     return ordered
 
 
-def kind_of(error: BaseException) -> Kind:
+def kind_of(error: BaseException) -> FailureKind:
     """The kind of an exception, by its class: an object may claim to be of another."""
     if issubclass(type(error), VerifierFailedError):
         return "broken"

@@ -66,8 +66,7 @@ def _adopt(name: str, value: Any) -> Verifier:
         )
     if hasattr(value, "forward") and hasattr(value, "state_dict"):
         raise KeywordError(
-            f"verifier {name!r} is a model ({type(value).__name__}): reward models belong into reward_funcs; "
-            f"{_ACCEPTED}."
+            f"verifier {name!r} is a model ({type(value).__name__}): reward models belong in reward_funcs; {_ACCEPTED}."
         )
     if not callable(value):
         kind = f"{type(value).__module__}.{type(value).__qualname__}"

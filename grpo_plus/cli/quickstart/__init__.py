@@ -246,8 +246,8 @@ def _warm(
     from transformers import AutoTokenizer
 
     from grpo_plus.training.rollout.markers import markers_of
-    from grpo_plus.warm_start.examples import Row, encode
-    from grpo_plus.warm_start.make import Start, obtain, store_of
+    from grpo_plus.warm_start.examples import SolutionRow, encode
+    from grpo_plus.warm_start.make import Base, obtain, store_of
     from grpo_plus.warm_start.options import WarmStart
     from grpo_plus.warm_start.turns import ToolChats
 
@@ -255,9 +255,9 @@ def _warm(
     chats = None
     if tools:
         chats = ToolChats.of(tokenizer, None, lambda reading, template: markers_of(reading, template).without)
-    learned = [Row(each["prompt"], each["solution"], tools) for each in rows]
+    learned = [SolutionRow(each["prompt"], each["solution"], tools) for each in rows]
     examples = encode(learned, tokenizer, column="solution", chats=chats)
     options = WarmStart(steps, batch, rate)
     computing = {"use_cpu": use_cpu, "bf16": False, "gradient_checkpointing": False}
-    model_start = Start(start, {"dtype": "float32"}, computing=computing, micro_batch=batch)
+    model_start = Base(start, {"dtype": "float32"}, computing=computing, micro_batch=batch)
     return obtain(store_of(home, model_start, examples, options), model_start, examples, options, tokenizer, print)

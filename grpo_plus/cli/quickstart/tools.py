@@ -38,7 +38,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>a{% endif %}"
 )
-"""ChatML with one letter for the role, where tools are shown by their names: every character is a token."""
+"""ChatML with one letter for the role and tools by name only: every character is a token."""
 
 RESPONSE_TEMPLATE: dict[str, Any] = {
     "defaults": {"role": "assistant"},
@@ -54,7 +54,7 @@ RESPONSE_TEMPLATE: dict[str, Any] = {
         "content": {"close_pattern": r"<\|im_end\|>", "content": "text"},
     },
 }
-"""How calls are read back, for transformers' ``parse_response``."""
+"""Grammar of tool calls for transformers' ``parse_response``."""
 
 ROWS = {"train": 4096, "test": 256}
 SOLUTIONS = 16_000

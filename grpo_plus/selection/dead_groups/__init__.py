@@ -1,1 +1,1 @@
-"""What becomes of groups whose every advantage is 0: pure functions, without a trainer."""
+"""Methods for groups whose every advantage is 0: pure functions, without a trainer."""

@@ -1,4 +1,4 @@
-"""Rows of several rounds of drawing as one batch: cut free of their padding, put together, padded anew.
+"""Join rows of several rounds of sampling into one batch: remove the padding, join, pad again.
 
 A round is a scored generation batch of its own. Its rows, over all ranks, are counted from 0.
 """
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 SCORED = ("old_per_token_logps", "ref_per_token_logps")
-"""Keys of log-probabilities that passes over the padded rows gave."""
+"""Keys of log-probabilities from passes over the padded rows."""
 TOKENS = ("completion_ids", "completion_mask", "tool_mask", *SCORED, "sampling_per_token_logps")
-"""Keys with one value a completion token; any other of that width is treated alike."""
+"""Keys with one value a completion token; any key of that width is treated alike."""
 _PROMPT = ("prompt_ids", "prompt_mask")
 _LISTS = ("support",)
 """Keys whose values are lists of tensors, one a row, of any length."""
@@ -21,15 +21,15 @@ PROMPT_WIDTH = "prompt_width"
 """Columns of a row's prompt when it was scored, padding included; 0 without a completion."""
 _LOW = -1e4
 _FILL = {"tool_mask": 1, "importance_sampling_ratio": 1.0, "ref_per_token_logps": _LOW}
-"""Values behind a completion's end where they are not 0: the loss masks them, but exp(ref - policy) must be finite."""
+"""Padding values other than 0: the loss masks them, but exp(ref - policy) must be finite."""
 
 
 class Source(NamedTuple):
-    """The row of a round that stands in a place of the batch; ``kept`` or only its prompt, with no completion."""
+    """The row of a round for one place in the batch; its prompt only if not ``has_completion``."""
 
     round: int
     row: int
-    kept: bool = True
+    has_completion: bool = True
 
 
 Row = dict[str, Any]
@@ -37,23 +37,23 @@ Row = dict[str, Any]
 
 
 def live_groups(advantages: Tensor, num_generations: int) -> list[bool]:
-    """Whether a group has an advantage other than 0; (N,) or (N, T) advantages, the completions of a group in a row.
+    """Return by group whether an advantage is not 0; (N,) or (N, T) advantages, groups contiguous.
 
     >>> import torch
     >>> live_groups(torch.tensor([0.5, -0.5, 0.0, 0.0]), 2)
     [True, False]
     """
-    found: list[bool] = (advantages != 0).reshape(len(advantages) // num_generations, -1).any(dim=1).tolist()
-    return found
+    live: list[bool] = (advantages != 0).reshape(len(advantages) // num_generations, -1).any(dim=1).tolist()
+    return live
 
 
 def sources_of(groups: Sequence[tuple[int, int]], size: int) -> list[Source]:
-    """The rows of whole groups of ``size``, each a round and the group's number in it."""
+    """Return the rows of groups of ``size``; a group is a round and the number in it."""
     return [Source(of, group * size + member) for of, group in groups for member in range(size)]
 
 
 def full(groups: int, size: int, ranks: int) -> int:
-    """The least number of groups, at least ``groups``, whose rows divide evenly among the ranks.
+    """Return the least number of groups, at least ``groups``, whose rows divide evenly among the ranks.
 
     >>> full(3, 3, 2)
     4
@@ -63,7 +63,7 @@ def full(groups: int, size: int, ranks: int) -> int:
 
 
 def cut(output: Mapping[str, Any], lengths: Sequence[int]) -> list[Row]:
-    """The rows of a batch; ``lengths`` are those of the completions. Scalars belong to no row.
+    """Return the rows of a batch, with completions of these ``lengths``. Scalars belong to no row.
 
     Raises:
         ValueError: a value has another number of rows.
@@ -80,26 +80,26 @@ def cut(output: Mapping[str, Any], lengths: Sequence[int]) -> list[Row]:
             if name in _PROMPT:
                 value = value[len(value) - prompt :]  # noqa: PLW2901
             elif isinstance(values, Tensor) and values.dim() > 1 and values.size(1) == width:
-                value = value[: max(length, 1)]  # noqa: PLW2901 - one number may be the whole completion's
+                value = value[: max(length, 1)]  # noqa: PLW2901 - one number may be for all tokens
             row[name] = value
     return rows
 
 
 def emptied(row: Row) -> Row:
-    """The same prompt without a completion."""
-    found: Row = {}
+    """Return the same prompt without a completion."""
+    prompt: Row = {}
     for name, value in row.items():
         if name in _PROMPT:
-            found[name] = value
+            prompt[name] = value
         elif isinstance(value, Tensor):
-            found[name] = value[:0] if value.dim() else torch.zeros_like(value)
+            prompt[name] = value[:0] if value.dim() else torch.zeros_like(value)
         else:
-            found[name] = type(value)() if isinstance(value, list | tuple) else value
-    return found
+            prompt[name] = type(value)() if isinstance(value, list | tuple) else value
+    return prompt
 
 
 def join(rows: Sequence[Row], *, pad: int, multiple: int | None, device: torch.device) -> dict[str, Any]:
-    """A batch of these rows, prompts padded on the left and completions on the right, to a ``multiple``."""
+    """Return a batch of rows, prompts padded on the left and completions on the right, to a ``multiple``."""
     width = _up(max(1, *(len(row["completion_ids"]) for row in rows)), multiple)
     prompt = _up(max(len(row["prompt_ids"]) for row in rows), multiple)
     batch: dict[str, Any] = {}
@@ -124,24 +124,24 @@ def _up(width: int, multiple: int | None) -> int:
 
 
 def _padded(values: Sequence[Tensor], width: int, fill: float, device: torch.device, *, left: bool) -> Tensor:
-    whole = values[0].new_full((len(values), width, *values[0].shape[1:]), fill, device=device)
+    padded = values[0].new_full((len(values), width, *values[0].shape[1:]), fill, device=device)
     for place, value in enumerate(values):
         length = len(value)
-        whole[place, width - length if left else 0 : width if left else length] = value.to(device)
-    return whole
+        padded[place, width - length if left else 0 : width if left else length] = value.to(device)
+    return padded
 
 
 def picked(rounds: Sequence[Tensor], sources: Sequence[Source], fill: float) -> Tensor:
-    """The values of (N,) or (N, T) tensors, one a round, at ``sources``; ``fill`` where no completion is kept."""
+    """Return the values of (N,) or (N, T) tensors, one a round, at ``sources``; ``fill`` without a completion."""
     shapes = zip(*(values.shape[1:] for values in rounds), strict=True)
     width = [max(sizes) for sizes in shapes]
     starts = [sum(len(values) for values in rounds[:place]) for place in range(len(rounds))]
-    whole = rounds[0].new_full((sum(map(len, rounds)) + 1, *width), fill)
+    padded = rounds[0].new_full((sum(map(len, rounds)) + 1, *width), fill)
     for start, values in zip(starts, rounds, strict=True):
         if values.dim() == 1:
-            whole[start : start + len(values)] = values
+            padded[start : start + len(values)] = values
         else:
-            whole[start : start + len(values)] = 0
-            whole[start : start + len(values), : values.size(1)] = values
-    index = [starts[source.round] + source.row if source.kept else len(whole) - 1 for source in sources]
-    return whole[torch.tensor(index, device=whole.device)]
+            padded[start : start + len(values)] = 0
+            padded[start : start + len(values), : values.size(1)] = values
+    index = [starts[source.round] + source.row if source.has_completion else len(padded) - 1 for source in sources]
+    return padded[torch.tensor(index, device=padded.device)]

@@ -1,17 +1,17 @@
-"""Live groups of earlier generation batches take the place of dead ones, with the log-probs that they were drawn with.
+"""Live groups of earlier generation batches replace dead ones, with their original log-probabilities.
 
-Whole groups come again, with advantages of their own. The ratio of the
-objective corrects for the policy that drew them, as within the inner iterations on a batch. The gradient is biased all
-the same: a clip bounds the ratio, more of it the older a group is, and prompts with contrast count more often. So the
-age is bounded, and a group is replayed once at most: the newest goes first, and leaves.
+Complete groups return, with their own advantages. The ratio of the objective corrects for the older policy, as in the
+inner iterations on a batch. The gradient is biased nevertheless: a clip bounds the ratio, more of it the older a group
+is, and prompts with contrast count more often. So the age is bounded, and a group is replayed at most once, the newest
+first.
 
-Use it when verified completions are dear and nothing more is to be drawn.
+Use it when verified completions are expensive and no more should be sampled.
 
 Paper: after RePO, arXiv:2506.09340.
 
-Degenerate case: an empty buffer leaves dead groups where they are.
+Degenerate case: with an empty buffer dead groups stay.
 
-Deviation: RePO replays completions, this whole groups.
+Deviation: RePO replays completions, this complete groups.
 """
 
 from collections import deque
@@ -29,28 +29,28 @@ class Replay:
     """Keywords of `replay`.
 
     Attributes:
-        age: generation batches ago that a group was drawn, at most.
-        groups: groups that are kept, at most.
+        age: the most generation batches since a group was sampled.
+        groups: the most groups in the buffer.
     """
 
     age: Annotated[int, Range(1)] = 4
     groups: Annotated[int, Range(1)] = 64
 
 
-class Held(NamedTuple, Generic[Group]):
-    """A group, and the number of the generation batch it was drawn in."""
+class StoredGroup(NamedTuple, Generic[Group]):
+    """A group and the number of its generation batch."""
 
     batch: int
     group: Group
 
 
-class Buffer(Generic[Group]):
-    """Live groups, newest last; the oldest leave where there are too many.
+class GroupBuffer(Generic[Group]):
+    """Live groups, newest last; the oldest are dropped when it is full.
 
-    >>> buffer = Buffer(age=1, groups=2)
+    >>> buffer = GroupBuffer(age=1, groups=2)
     >>> buffer.begin(), buffer.put(["a", "b", "c"]), buffer.begin()
     (None, None, None)
-    >>> [held.group for held in buffer.take(1)], len(buffer)
+    >>> [stored.group for stored in buffer.take(1)], len(buffer)
     (['c'], 1)
     >>> buffer.begin()
     >>> buffer.take(1)
@@ -60,32 +60,32 @@ class Buffer(Generic[Group]):
     def __init__(self, *, age: int, groups: int) -> None:
         self.batch = 0
         self._age = age
-        self._held: deque[Held[Group]] = deque(maxlen=groups)
+        self._groups: deque[StoredGroup[Group]] = deque(maxlen=groups)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._groups)
 
     def begin(self) -> None:
-        """Begin a generation batch: what is too old for it leaves."""
+        """Begin a generation batch and drop groups that are too old for it."""
         self.batch += 1
-        while self._held and self.batch - self._held[0].batch > self._age:
-            self._held.popleft()
+        while self._groups and self.batch - self._groups[0].batch > self._age:
+            self._groups.popleft()
 
-    def take(self, count: int) -> list[Held[Group]]:
-        """So many of the newest groups, or all there are; they leave."""
-        return [self._held.pop() for _ in range(min(count, len(self._held)))]
+    def take(self, count: int) -> list[StoredGroup[Group]]:
+        """Remove and return up to ``count`` of the newest groups."""
+        return [self._groups.pop() for _ in range(min(count, len(self._groups)))]
 
     def put(self, groups: Iterable[Group]) -> None:
-        """Keep groups of the present generation batch."""
-        self._held.extend(Held(self.batch, group) for group in groups)
+        """Add groups of the current generation batch."""
+        self._groups.extend(StoredGroup(self.batch, group) for group in groups)
 
     @property
-    def held(self) -> list[Held[Group]]:
-        """All there is, oldest first."""
-        return list(self._held)
+    def groups(self) -> list[StoredGroup[Group]]:
+        """All groups, oldest first."""
+        return list(self._groups)
 
-    def load(self, batch: int, held: Iterable[tuple[int, Group]]) -> None:
-        """Go on from what another buffer had."""
+    def load(self, batch: int, groups: Iterable[tuple[int, Group]]) -> None:
+        """Restore the batch number and the groups of another buffer."""
         self.batch = batch
-        self._held.clear()
-        self._held.extend(Held(number, group) for number, group in held)
+        self._groups.clear()
+        self._groups.extend(StoredGroup(number, group) for number, group in groups)

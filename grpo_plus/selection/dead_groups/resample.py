@@ -1,12 +1,12 @@
-"""Dynamic sampling: fresh prompts take the place of dead groups.
+"""Dynamic sampling: extra prompts replace dead groups.
 
 The direction of the expected sum over live groups is that without it; the divisor counts live groups.
 
-Use it when the batch should always be full of signal and drawing is cheap beside the update.
+Use it when the batch should always be full of signal and sampling is cheap compared with the update.
 
 Paper: DAPO, arXiv:2503.14476.
 
-Degenerate case: where all prompts are dead after the last round, the first ones stay.
+Degenerate case: if all prompts are dead after the last round, the first ones stay.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ class Resample:
     """Keywords of `resample`.
 
     Attributes:
-        rounds: times that fresh prompts are drawn, at most.
+        rounds: the most rounds of extra prompts.
     """
 
     rounds: Annotated[int, Range(1)] = 2
 
 
 def replacements(dead: Sequence[int], live: Sequence[bool]) -> list[tuple[int, int]]:
-    """Pairs of a dead group's place and a live candidate, both in order.
+    """Return pairs of a dead group's place and a live candidate, both in order.
 
     >>> replacements([1, 4], [False, True, True, True])
     [(1, 1), (4, 2)]
@@ -39,10 +39,10 @@ def replacements(dead: Sequence[int], live: Sequence[bool]) -> list[tuple[int, i
     return list(zip(dead, (candidate for candidate, lives in enumerate(live) if lives), strict=False))
 
 
-class Cursor:
-    """Walks over the places of a data set, in an order of its own for each pass.
+class PromptCursor:
+    """Iterate over the places of a dataset, in a new random order for each pass.
 
-    Without ``shuffle`` the order is that of the data. No other generator of random numbers is touched.
+    Without ``shuffle`` the order is that of the data. The global random state does not change.
     """
 
     def __init__(self, seed: int, *, shuffle: bool) -> None:
@@ -50,16 +50,16 @@ class Cursor:
         self._passes, self._place = 0, 0
         self._order: tuple[tuple[int, int], Sequence[int]] | None = None
 
-    def take(self, count: int, size: int, wanted: Callable[[int], bool]) -> list[int]:
-        """The next ``count`` places of ``size`` that are ``wanted``; of a whole pass without enough, any."""
-        found: list[int] = []
+    def take(self, count: int, size: int, accept: Callable[[int], bool]) -> list[int]:
+        """Return the next ``count`` places of ``size`` that ``accept`` allows; after a full pass, any."""
+        places: list[int] = []
         for walked in range(size + count):
-            if len(found) == count:
+            if len(places) == count:
                 break
             place = self._next(size)
-            if walked >= size or wanted(place):
-                found.append(place)
-        return found
+            if walked >= size or accept(place):
+                places.append(place)
+        return places
 
     def _next(self, size: int) -> int:
         if self._place >= size:
@@ -79,13 +79,13 @@ class Cursor:
 
     @property
     def moved(self) -> bool:
-        """Anything was taken."""
+        """True after the first `take`."""
         return bool(self._passes or self._place)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position."""
+        """Return the position."""
         return {"passes": self._passes, "place": self._place}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it."""
+        """Restore a `state_dict`."""
         self._passes, self._place = int(state["passes"]), int(state["place"])

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from grpo_plus.advantages import RewardTable, advantage_metrics, compute_advantages
-from grpo_plus.recipe.advantage import running_advantage, step_problems
 from grpo_plus.recipe.recipe import Chosen, Recipe
+from grpo_plus.recipe.rewards import running_advantage, step_problems
 from grpo_plus.sampling.token_spans import scorer_steps
 from grpo_plus.training.batch.reward_table import is_truncated, per_completion, per_token, reward_table, step_scores
 from grpo_plus.training.hooks import CRITIC_VALUES, Completions, ScoredBatch, Setup, TrainerStage, local_rows

@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 from grpo_plus.objectives.batch import COIN, KEEP, SHARE
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, SCORED, Source, full, join, live_groups, sources_of
-from grpo_plus.selection.dead_groups.resample import Cursor, replacements
+from grpo_plus.selection.dead_groups.resample import PromptCursor, replacements
 from grpo_plus.selection.dead_groups.roulette import Coins, shares
 from grpo_plus.training.batch import subbatches
 from grpo_plus.training.batch.advantages import Advantages
@@ -79,21 +79,21 @@ class DeadGroupRefill(TrainerStage):
     def after_loading(self, host: Host) -> None:
         super().after_loading(host)
         self._coins = Coins(host.args.seed)
-        self._cursor = Cursor(host.args.seed, shuffle=host.shuffle_dataset)
+        self._cursor = PromptCursor(host.args.seed, shuffle=host.shuffle_dataset)
 
     def state_dict(self) -> dict[str, Any]:
         if self._way == "keep":
             return {}
-        state: dict[str, Any] = {"coins": self._coins.drawn, "fresh": self._cursor.state_dict()}
+        state: dict[str, Any] = {"coins": self._coins.count, "fresh": self._cursor.state_dict()}
         if self._replay_buffer is not None and self._replay_buffer.buffer.batch:
             return {**state, "replay": self._replay_buffer.packed()[0]}
-        return state if self._coins.drawn or self._cursor.moved else {}
+        return state if self._coins.count or self._cursor.moved else {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         return {} if self._replay_buffer is None else self._replay_buffer.packed()[1]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._coins.drawn = int(state["coins"])
+        self._coins.count = int(state["coins"])
         self._cursor.load_state_dict(state["fresh"])
         self._restored = state.get("replay")
         if self._replay_buffer is not None and self._restored is not None:
@@ -149,7 +149,7 @@ class DeadGroupRefill(TrainerStage):
             if group in going:
                 sources += sources_of([(1, going.index(group))], rest)
             else:
-                sources += [Source(0, group * after, kept=False)] * rest
+                sources += [Source(0, group * after, has_completion=False)] * rest
         counts = {"dead": live.count(False), "stopped": weights.count(0.0)}
         return self._finished(rounds, sources, counts, weights, guesses)
 

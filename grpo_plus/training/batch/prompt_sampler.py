@@ -18,10 +18,10 @@ from grpo_plus.objectives.batch import COIN, SHARE
 from grpo_plus.recipe.recipe import Recipe, Selected
 from grpo_plus.selection.checking import common_of, selection_weights
 from grpo_plus.selection.contrast import contrast_chance
-from grpo_plus.selection.drawing import distribution, drawn, shares
+from grpo_plus.selection.drawing import distribution, sample_prompts, shares
 from grpo_plus.selection.history import EVIDENCE, PromptHistory, digest_of
 from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
-from grpo_plus.selection.prompts import PICTURES, Prompts
+from grpo_plus.selection.prompts import PICTURES, DatasetPrompts
 from grpo_plus.training.hooks import PromptRow, ScoredBatch, Setup, TrainerStage
 from grpo_plus.training.resume.data_position import DataPosition, Geometry
 from grpo_plus.training.scoring.verifiers import evenly
@@ -54,7 +54,7 @@ class PromptSampler(TrainerStage):
         self._weighted = selected.weighted
         self._every: int | None = common["every"]
         self._position = position
-        self.prompts_of_data: Prompts | None = None
+        self.prompts_of_data: DatasetPrompts | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -73,7 +73,7 @@ class PromptSampler(TrainerStage):
             return []  # TRL reports it
         if problem := _data_problem(data):
             return [f"selection ({self.selection.name!r}) {problem}"]
-        self.prompts_of_data = Prompts(data)
+        self.prompts_of_data = DatasetPrompts(data)
         if problems := setup.too_few_rows():
             return problems
         try:
@@ -92,7 +92,7 @@ class PromptSampler(TrainerStage):
         return nullcontext()
 
     @property
-    def data(self) -> Prompts:
+    def data(self) -> DatasetPrompts:
         """The prompts of the dataset."""
         assert self.prompts_of_data is not None
         return self.prompts_of_data
@@ -137,7 +137,7 @@ class PromptSampler(TrainerStage):
         return distribution(weights, history.rows, self._explore)
 
     def _sample(self, probabilities: Tensor, count: int, *, again: bool) -> list[int]:
-        prompts = drawn(probabilities, count, self._generator, again=again)
+        prompts = sample_prompts(probabilities, count, self._generator, again=again)
         return [self.data.row(prompt, self._generator) for prompt in prompts]
 
     def _shares_of(self, rows: Sequence[int], probabilities: Tensor) -> list[float]:
@@ -264,7 +264,7 @@ class PromptSampler(TrainerStage):
         self._pass, self._since = int(state["pass"]), int(state["since"])
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        prompts = torch.tensor(self.data.found(tensors["digests"]), dtype=torch.long)
+        prompts = torch.tensor(self.data.numbers_of(tensors["digests"]), dtype=torch.long)
         fresh = {name: getattr(self.history, name).clone() for name in EVIDENCE}
         for column, name in enumerate(EVIDENCE):
             fresh[name][prompts] = tensors["evidence"][:, column]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from grpo_plus.memory.snapshot import random_state
 from grpo_plus.selection.dead_groups.assemble import PROMPT_WIDTH, join
-from grpo_plus.selection.dead_groups.replay import Buffer
+from grpo_plus.selection.dead_groups.replay import GroupBuffer
 from grpo_plus.training.batch.reward_table import step_scores
 from grpo_plus.training.batch.subbatches import SubBatch, SubRow, rows_of
 from grpo_plus.training.hooks import CompletionRow, Completions, ScoredBatch
@@ -158,13 +158,13 @@ class ReplayBuffer:
     """The buffer of a run, and its state in checkpoints: JSON values, and tensors."""
 
     def __init__(self, *, age: int, groups: int) -> None:
-        self.buffer: Buffer[list[StoredRow]] = Buffer(age=age, groups=groups)
+        self.buffer: GroupBuffer[list[StoredRow]] = GroupBuffer(age=age, groups=groups)
         self._warned = False
 
     def packed(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return state and tensors; without the groups if a value of one cannot be stored."""
         tensors: dict[str, Tensor] = {}
-        groups = [[one.batch, [plain(row) for row in one.group]] for one in self.buffer.held]
+        groups = [[one.batch, [plain(row) for row in one.group]] for one in self.buffer.groups]
         try:
             return {"batch": self.buffer.batch, "held": packed(groups, "replay", tensors)}, tensors
         except UnstorableError as error:

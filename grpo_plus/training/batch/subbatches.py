@@ -75,7 +75,7 @@ def local_rows(rounds: Sequence[SubBatch], sources: Sequence[Source], *, rank: i
     for place, (source, owner) in enumerate(zip(sources, owners, strict=True)):
         if owner == rank:
             row = own[source.round][source.row - rank * rounds[source.round].rows]
-            row = row if source.kept else row.without_completion()
+            row = row if source.has_completion else row.without_completion()
             if place // each == rank:
                 mine[place] = row
             else:
@@ -92,7 +92,7 @@ def gather_scored(rounds: Sequence[SubBatch], sources: Sequence[Source], complet
     rewards = picked([one.rewards for one in scored], sources, float("nan"))
     lengths = picked([one.lengths for one in scored if one.lengths is not None], sources, 0)
     truncated = picked([one.truncated for one in scored if one.truncated is not None], sources, 0)
-    places = {(source.round, source.row): place for place, source in enumerate(sources) if source.kept}
+    places = {(source.round, source.row): place for place, source in enumerate(sources) if source.has_completion}
     steps = [(number, one.steps) for number, one in enumerate(scored) if one.steps is not None]
     return ScoredBatch(
         completions, rewards, lengths=lengths, truncated=truncated, steps=_steps(steps, places) if steps else None
@@ -125,7 +125,7 @@ def table(rounds: Sequence[SubBatch], sources: Sequence[Source]) -> CompletionTa
 
     def column(parts: Sequence[Sequence[Any]], nothing: Callable[[Any], Any]) -> list[Any]:
         filled = [[*part, *[None] * (count - len(part))] for part, count in zip(parts, counts, strict=True)]
-        cells = [(filled[source.round][source.row], source.kept) for source in sources]
+        cells = [(filled[source.round][source.row], source.has_completion) for source in sources]
         return [value if sampled else nothing(value) for value, sampled in cells]
 
     empty: Mapping[str, Callable[[Any], Any]] = {

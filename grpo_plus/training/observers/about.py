@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from grpo_plus import __version__
-from grpo_plus.recipe.advantage import equivalent_advantage
 from grpo_plus.recipe.recipe import recipe_of
+from grpo_plus.recipe.rewards import equivalent_advantage
 from grpo_plus.record.files import SCHEMA, plain
 from grpo_plus.training.observers.run import RunHost
 from grpo_plus.trl.ranks import adapter_configs

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.recipe.advantage import equivalent_advantage
+from grpo_plus.recipe.rewards import equivalent_advantage
 from grpo_plus.training.observers.about import installed
 from grpo_plus.training.observers.run import RunHost
 from grpo_verifiers.files import write_atomic

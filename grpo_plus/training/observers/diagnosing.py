@@ -10,9 +10,10 @@ import torch
 from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.catalogue import in_order
 from grpo_plus.diagnosis.facts import facts_of
-from grpo_plus.diagnosis.watch import Watch
-from grpo_plus.recipe.monitor import never_found, steps_of, too_few_checks
-from grpo_plus.recipe.recipe import Recipe, VerifierPart
+from grpo_plus.diagnosis.watch import FindingTracker
+from grpo_plus.recipe.entries import VerifierPart
+from grpo_plus.recipe.monitor import steps_of, too_few_checks, unreachable_findings
+from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.observers.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
@@ -49,7 +50,7 @@ class RunDiagnosis(TrainerStage):
     host: RunHost
 
     def __init__(self, recipe: Recipe, verifiers: Verifiers, recorder: Recorder | None) -> None:
-        self.watch = Watch()
+        self.watch = FindingTracker()
         self.stopped_by: Finding | None = None
         self.logs_at_end = True
         self._recipe, self._verifiers, self._recorder = recipe, verifiers, recorder
@@ -65,7 +66,7 @@ class RunDiagnosis(TrainerStage):
     def problems(self, setup: Setup) -> Sequence[Problem]:
         monitor = self._recipe.monitor
         callbacks = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
-        problems = never_found(setup.args, self._recipe, [name for one in callbacks for name in one.stop_on])
+        problems = unreachable_findings(setup.args, self._recipe, [name for one in callbacks for name in one.stop_on])
         if monitor is None:
             return problems
         names = [*self._verifiers.function_names(setup.reward_funcs), *self._verifiers.labels]
@@ -114,7 +115,7 @@ class RunDiagnosis(TrainerStage):
     def training(self) -> Iterator[None]:
         self._listeners = [one for one in self.host.callback_handler.callbacks if isinstance(one, OnFinding)]
         names = [name for one in self._listeners for name in one.stop_on]
-        raise_all(never_found(self.host.args, self._recipe, names))
+        raise_all(unreachable_findings(self.host.args, self._recipe, names))
         self._stop_on = frozenset([*self._recipe.stop_on, *names])
         self.stopped_by = None
         for one in self._listeners:
@@ -183,7 +184,7 @@ class RunDiagnosis(TrainerStage):
             log_metrics(self.host, {MOVED: (sum(moved) / max(1, len(moved))) ** 0.5})
             self._weights = fresh
         alarmed = self._monitor is not None and self._monitor.alarm is not None
-        if alarmed and "hacking" not in self.watch.standing:
+        if alarmed and "hacking" not in self.watch.current:
             self._diagnose(int(state.global_step), control)
 
     def on_log(self, _args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
@@ -205,11 +206,11 @@ class RunDiagnosis(TrainerStage):
 
     def lines_at_end(self) -> list[str]:
         """Format the open findings, most severe first."""
-        since = {name: one.since for name, one in self.watch.standing.items()}
+        since = {name: one.since for name, one in self.watch.current.items()}
         return [redact_text(f"{one.name} (since step {since[one.name]}): {one.text}") for one in self._open_findings()]
 
     def _open_findings(self) -> list[Finding]:
-        return in_order(one.finding for one in self.watch.standing.values())
+        return in_order(one.finding for one in self.watch.current.values())
 
     @property
     def severe(self) -> bool:
@@ -262,7 +263,7 @@ class RunDiagnosis(TrainerStage):
 
     def _diagnose(self, step: int, control: Any, *, evaluates: bool = True) -> None:
         """Report findings that begin or end; stop by the config's ``stop_on``, on all ranks or on none."""
-        fresh, ended = self.watch.look(step, [self._with_examples(one) for one in self._findings()])
+        fresh, ended = self.watch.update(step, [self._with_examples(one) for one in self._findings()])
         for one in fresh:
             self._write({"step": step, **one.as_data()})
             if self.watch.is_new(one):
@@ -296,7 +297,7 @@ class RunDiagnosis(TrainerStage):
             self._recorder.append(FINDINGS, {"kind": "finding", **line})
 
     def _stop(self, name: str, control: Any, *, evaluates: bool) -> None:
-        entry = self.watch.standing.get(name)
+        entry = self.watch.current.get(name)
         self.stopped_by = entry.finding if entry is not None else Finding(name, "warning", name, "", "")
         control.should_training_stop = control.should_save = True
         control.should_evaluate = evaluates and evaluation_enabled(self.host)

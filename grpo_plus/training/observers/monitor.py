@@ -44,7 +44,7 @@ class HackingMonitor:
     def __init__(self, options: Monitor) -> None:
         self.options = options
         self.judge = LiveVerifier(options.judge.verifier)
-        self.checks: list[hacking.Check] = []
+        self.checks: list[hacking.RewardCheck] = []
         self.examples: list[dict[str, Any]] = []
         self.alarm: Finding | None = None
         self._rows: list[int] = []  # of this rank, in the judge's sample
@@ -104,7 +104,7 @@ class HackingMonitor:
             self.examples = sorted(fresh, key=lambda each: each["judge"] - each["reward"])[:EXAMPLES]
         if not pairs:
             return
-        check = hacking.Check.of_prompts(step + 1, pairs.values())
+        check = hacking.RewardCheck.of_prompts(step + 1, pairs.values())
         self.checks.append(check)
         log_metrics(host, {"hacking/reward": check.reward, "hacking/judge": check.judge})
         self._look()
@@ -154,7 +154,7 @@ class HackingMonitor:
         return {"checks": [check.as_data() for check in self.checks], "examples": self.examples, "last": self._last}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.checks = [hacking.Check(**check) for check in state["checks"]]
+        self.checks = [hacking.RewardCheck(**check) for check in state["checks"]]
         self.examples, self._last = [dict(each) for each in state["examples"]], int(state["last"])
 
 

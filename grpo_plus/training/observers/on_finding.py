@@ -7,7 +7,7 @@ from transformers import TrainerCallback
 
 from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
 from grpo_plus.diagnosis.facts import facts_of
-from grpo_plus.diagnosis.watch import Watch
+from grpo_plus.diagnosis.watch import FindingTracker
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger, redact_text
@@ -63,7 +63,7 @@ class OnFinding(TrainerCallback):
             raise ConfigError(wrong)
         self._call = call
         self.stop_on = tuple(stop_on)
-        self._logged, self._watch = Logged(), Watch()
+        self._logged, self._watch = Logged(), FindingTracker()
         self._facts: dict[str, Any] = {}
         self.reported_by_trainer = False  # by the trainer's own diagnosis
 
@@ -78,16 +78,16 @@ class OnFinding(TrainerCallback):
         """Read the settings, and the earlier logs of a resumed run, whose findings are not reported again."""
         self._facts = facts_of(vars(args), lora=bool(getattr(model, "peft_config", None)))
         self._logged.load(state.log_history)
-        self._watch = Watch()
+        self._watch = FindingTracker()
         if state.log_history:
-            self._watch.look(int(state.global_step), diagnose(Curves(self._logged.series, self._facts)))
+            self._watch.update(int(state.global_step), diagnose(Curves(self._logged.series, self._facts)))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if self.reported_by_trainer or not logs or LAST_LOG in logs:
             return
         step = int(state.global_step)
         self._logged.add(step, logs)
-        fresh, _ended = self._watch.look(step, diagnose(Curves(self._logged.series, self._facts)))
+        fresh, _ended = self._watch.update(step, diagnose(Curves(self._logged.series, self._facts)))
         stops = [one for one in fresh if one.name in self.stop_on]
         if self.stop_on and max_over_ranks(args, len(stops)):
             control.should_training_stop = control.should_save = True

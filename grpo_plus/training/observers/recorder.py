@@ -12,7 +12,7 @@ import torch
 
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.record.files import FINDINGS, FOLDER, GROUPS, METRICS, PREVIOUS, PROMPTS, RUN, append_line, dump
-from grpo_plus.record.pace import Budget, Pace
+from grpo_plus.record.pace import ByteBudget, ReportPace
 from grpo_plus.record.sample import (
     PROMPT_KEPT,
     QUANTILES,
@@ -68,8 +68,8 @@ class Recorder(TrainerStage):
         self._began = False
         self._failing = False  # the last write did
         self._missed = 0  # writes that failed
-        self._budget = Budget()
-        self._reports = Pace()
+        self._budget = ByteBudget()
+        self._reports = ReportPace()
 
     def after_loading(self, host: Host) -> None:
         super().after_loading(host)

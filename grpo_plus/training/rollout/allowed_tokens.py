@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import UNSCORED, reshaping, shown, truncation
+from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.allowed_tokens import AllowedTokens, fitting, unknown
 from grpo_plus.sampling.rollout import Rollout
 from grpo_plus.training.hooks import Score, TrainerStage

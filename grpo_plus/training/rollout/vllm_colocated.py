@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from grpo_plus.qlora.checks import Request
-from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.truncation import truncation
+from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.vllm_colocate import Colocated, load_vllm, on_cpu
 from grpo_plus.sampling.vllm_push import adapter_problems, start_command
 from grpo_plus.sampling.vllm_server import BY_TRAINING, key_problems

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.recipe.options import mapping
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import truncation
+from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, adapter_problems
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw

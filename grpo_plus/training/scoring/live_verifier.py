@@ -10,8 +10,8 @@ from grpo_verifiers.base import Pending, log_verdicts
 from grpo_verifiers.errors import VerifierError, VerifierFailedError
 from grpo_verifiers.errors.messages import readable, type_name
 from grpo_verifiers.exec.failure import error_fields
-from grpo_verifiers.steps.aggregate import reaggregated
-from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Status, Verdict, remade
+from grpo_verifiers.steps.aggregate import reaggregate
+from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Status, Verdict, checked_copy
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
@@ -138,14 +138,14 @@ class LiveVerifier:
 
     def _remade(self, verdict: Any) -> Verdict:
         try:
-            return remade(verdict)
+            return checked_copy(verdict)
         except Exception as error:  # noqa: BLE001 - a hostile object raises what it likes
             return self.verifier.failed(f"gave no verdict: {error_fields(error)['message']}")
 
     def _rewarding(self, verdict: Verdict) -> Verdict:
         """The verdict with the score that the estimator will read, which has to fit into the sum of the rewards."""
         try:
-            verdict = reaggregated(verdict, self.aggregate)
+            verdict = reaggregate(verdict, self.aggregate)
         except (ValueError, OverflowError) as error:
             return self.verifier.failed(f"the {self.aggregate} of its steps is no score: {error}")
         if verdict.score is None or abs(verdict.score) <= self.largest:

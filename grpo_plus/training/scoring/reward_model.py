@@ -22,8 +22,8 @@ from grpo_plus.heads.reward_ranking import ranked_right, separation
 from grpo_plus.heads.reward_scale import rewards_of, worst_step
 from grpo_plus.memory.snapshot import random_state
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.recipe.reward_model import label_problems, name_problems, step_giver
 from grpo_plus.recipe.reward_model_options import GOOD, NAME, RewardModelOptions
+from grpo_plus.recipe.rewards import label_problems, name_problems, step_giver
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage, group_ids
 from grpo_plus.training.scoring.live_verifier import RewardColumn
 from grpo_plus.training.scoring.reward_model_files import Row, Scorer, make, save, sides_of

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.recipe.recipe import Recipe, VerifierPart
-from grpo_plus.recipe.weights import idle_problems, weight_problems
+from grpo_plus.recipe.entries import VerifierPart
+from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.rewards import idle_problems, weight_problems
 from grpo_plus.sampling.token_spans import decoder, token_ends
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier, RewardColumn
@@ -16,7 +17,7 @@ from grpo_plus.training.scoring.step_source import StepsSeen, steps_seen
 from grpo_plus.training.scoring.turn_spans import step_tokens
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import metric_logger
-from grpo_verifiers.base.golds import placed
+from grpo_verifiers.base.golds import report_at
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger
@@ -237,7 +238,7 @@ class Verifiers(TrainerStage):
             report = verifier.check_golds({name: chosen[name] for name in names})
             if report is None:
                 continue
-            lines = [*placed(report, sample).lines()]
+            lines = [*report_at(report, sample).lines()]
             if len(sample) < len(places):
                 lines.insert(0, f"{len(sample)} of {len(places)} rows were looked at.")
             self.golds[verifier.label] = {"ok": report.ok, "lines": lines}

@@ -10,7 +10,7 @@ import torch
 from grpo_plus.engine import Engine, facts_of
 from grpo_plus.engine.forward import leave_out_cudnn
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.sampling.in_step import let_go
+from grpo_plus.sampling.in_step import reshard
 from grpo_plus.training.hooks import Score, TrainerStage
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import log_metrics
@@ -54,7 +54,7 @@ class UpdateEngine(TrainerStage):
         if self.host.is_fsdp_enabled and not torch.is_grad_enabled():
             # FSDP2 would keep the weights unsharded until a backward pass: a reference has none and could not be
             # refreshed, and adapters that are off for a reference pass would get no gradient in the training pass.
-            let_go(arguments[0])
+            reshard(arguments[0])
         return scored
 
     @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor
 from grpo_plus.objectives.batch import SHARE, Metric, TokenBatch
 from grpo_plus.objectives.objective import Objective
 from grpo_plus.objectives.schedule import Adaptive, Constant, Schedule
-from grpo_plus.recipe.choice import Choice, divides_by_tokens
+from grpo_plus.recipe.choice import ConfigFacts, divides_by_tokens
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_plus.recipe.table import SHARES
 from grpo_plus.training.hooks import Compute, ScoredBatch, TrainerStage, group_ids
@@ -271,7 +271,7 @@ class StockLoss(TrainerStage):
         if SHARE not in batch.output:
             return batch
         host, output = self.host, dict(batch.output)
-        raise_all(broken_rules((SHARES,), Choice(host.args, Recipe())))
+        raise_all(broken_rules((SHARES,), ConfigFacts(host.args, Recipe())))
         gather = partial(_gathered, host)
         add_shares(output, gather)
         groups_B = _groups(host, output)

@@ -33,7 +33,9 @@ def measured(model, folder, *, resume=None, lora=False):
     evaluated = [entry for entry in trainer.state.log_history if "eval_reward" in entry]
     kept = ("eval_loss", "eval_reward", "eval_completions/mean_length", "eval_rewards/even/mean")
     found = {"said": said, "evaluated": [{key: entry[key] for key in kept} for entry in evaluated]}
-    found["samples"] = {when: [sample.as_json() for sample in kept.samples] for when, kept in measure.found.items()}
+    found["samples"] = {
+        when: [sample.as_json() for sample in kept.samples] for when, kept in measure.evaluations.items()
+    }
     return trainer.accelerator.process_index, found
 
 

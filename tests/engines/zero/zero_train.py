@@ -144,7 +144,7 @@ def run(folder, name, model, *, stage=None, reward="mixed", precision="no", envi
     assert problem is None, problem
     if measure:
         said.append(measure.take("after"))
-    kept = measure.found.items() if measure else ()
+    kept = measure.evaluations.items() if measure else ()
     measured = {when: [one.as_json() for one in found.samples] for when, found in kept}
     every = gather_objects([seen])
     metrics = gather_objects([trainer.engine.metrics])

@@ -28,7 +28,7 @@ class ScriptedBox:
 
     def __init__(self, script):
         self.pid = self.zygote = os.getpid()
-        self.cgroup, self.folder = SimpleNamespace(overflowed=lambda: False, counts_processes=True), ""
+        self.cgroup, self.folder = SimpleNamespace(has_overflowed=lambda: False, counts_processes=True), ""
         self.script = script
         self.control, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 

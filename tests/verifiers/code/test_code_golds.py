@@ -55,8 +55,8 @@ WEAK = {
     "a test of every member": ([{"code": "for a, b in zip(f(2), [1, 4]):\n    assert a == b"}], "def f(x): return [1, 4]", 'a program that returns []; a program that returns "" pass', "programs that do nothing score 1"),
     "the same everywhere": ([{"function": "f", "args": [at], "expected": "no"} for at in range(3)], "def f(x): return 'no'", "a program that returns 'no' passes", "programs that do nothing score 1"),
     "the same output": ([{"stdin": at, "stdout": "0"} for at in "12"], "print(0)", "a program that prints the same for any input passes", "programs that do nothing score 1"),
-    "test code of its own only": ([{"code": "assert 1 + 1 == 2"}], RIGHT, "its tests are no use (test 1 never calls the program", "its completions are left out"),
-    "tests of no shape": ([{"bad": 1}], RIGHT, "its tests are no use (test 1 has unknown keys 'bad'", "its completions are left out"),
+    "test code of its own only": ([{"code": "assert 1 + 1 == 2"}], RIGHT, "its tests are unusable (test 1 never calls the program", "its completions are left out"),
+    "tests of no shape": ([{"bad": 1}], RIGHT, "its tests are unusable (test 1 has unknown keys 'bad'", "its completions are left out"),
 }  # fmt: skip
 
 

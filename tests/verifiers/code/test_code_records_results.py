@@ -226,7 +226,7 @@ def test_a_reply_is_a_value_an_exception_what_is_missing_or_malformed():
     test = _tests.CallTest("f", ["l"], ["d"], 0.5)
     for reply, result in ((["value", 0.5], Passed(3)), (["value", 1], Failed("wrong", "f returned 1, expected 0.5")), (["missing"], Failed("wrong", "f is not defined")), (["value", ["r", 1, 2, 3]], Failed("wrong", "f returned range(1, 2, 3), expected 0.5"))):  # fmt: skip
         assert _grade.grade_value(3, test, reply, 1e-6) == result
-    for reply, words in (([], ""), (None, ""), (["a", "b"], "b"), (["a", 1], ""), (["ModuleNotFoundError: x"], "ModuleNotFoundError: x; preload lists the modules beyond the standard library")):  # fmt: skip
+    for reply, words in (([], ""), (None, ""), (["a", "b"], "b"), (["a", 1], ""), (["ModuleNotFoundError: x"], "ModuleNotFoundError: x; modules beyond the standard library are available if preload names them")):  # fmt: skip
         assert _grade._words(reply) == words
     for end, kind in (("timeout", "timeout"), *((each, "limit") for each in ("memory", "processes", "disk", "output", "sent", "killed")), ("exit", "ended"), ("protocol", "ended")):  # fmt: skip
         assert _grade._failure_of(types.SimpleNamespace(end=end, why="why")) == Failed(kind, "why")

@@ -11,7 +11,7 @@ from grpo_verifiers import Status, Step, Verdict, get_verifier
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.steps import math_steps, step_verdict
 from grpo_verifiers.steps._math_steps import quick_math_steps
-from grpo_verifiers.steps.aggregate import reaggregated
+from grpo_verifiers.steps.aggregate import reaggregate
 from grpo_verifiers.steps.links import Rounding, RoundingDrift
 from tests.cases.rows import sections
 from tests.waiting import no_hang
@@ -138,7 +138,7 @@ def test_scores_and_aggregates_are_those_of_the_steps():
     assert quick_math_steps(light, light).score == 1.0
     for status, score in [(Status.WRONG, 0.5), (Status.CORRECT, 0.5), (Status.TIMEOUT, 0.0), (Status.ERROR, 0.0)]:
         verdict = Verdict(float(status is Status.CORRECT), status, "why", (Step(0, 1, 1.0), Step(1, 2, 0.0)))
-        found = reaggregated(verdict, "mean")
+        found = reaggregate(verdict, "mean")
         assert (found.score, found.detail, found.steps) == (score, "why", verdict.steps)
         assert (found.status is status) == (status in (Status.TIMEOUT, Status.ERROR))
 

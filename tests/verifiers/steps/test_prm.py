@@ -132,7 +132,7 @@ def test_checkpoints_and_options_that_do_not_fit_are_refused(classifier, languag
     with pytest.raises(KeywordError, match="'model' is required"):
         get_verifier("prm")
     for options, said in [
-        ({"model": "./nowhere"}, "no folder"), ({"trust_remote_code": True}, "commit hash"), ({"style": "other"}, "shepherd"),
+        ({"model": "./nowhere"}, "not a folder"), ({"trust_remote_code": True}, "commit hash"), ({"style": "other"}, "shepherd"),
         ({"trust_remote_code": True, "revision": "main"}, "commit hash"), ({"style": "shepherd", "positive": 0}, "good and bad"),
         ({"good": "yes"}, "shepherd"), ({"style": "concat", "system": "x"}, "qwen"), ({"device": "gpu"}, "cuda:0"),
         ({"steps": "lines"}, "newline"), ({"batch_size": 0}, "batch_size"),

@@ -84,8 +84,8 @@ def test_every_kind_of_value_is_judged_and_refusals_name_what_is_expected():
         ({"many": [1, "2"]}, "many[1] is '2', expected an integer."), ({"pair": [1]}, "pair has 1 items, expected 2."),
         ({"deep": {"k": [1, "x"]}}, "deep['k'][1] is 'x', expected a number."), ({"mixed": ["x"]}, "mixed[0] is 'x', expected an integer."),
         ({"maybe": "x"}, "maybe is 'x', expected an integer or null."), ({"either": 0.5}, "either is 0.5, expected an integer or a string."),
-        ({"number": float("inf")}, "the arguments hold inf, which is no number of JSON."),
-        ({"free": {1, 2}}, "the arguments hold '{1, 2}' (set), which is no value of JSON."),
+        ({"number": float("inf")}, "the arguments hold inf, which is not a JSON number."),
+        ({"free": {1, 2}}, "the arguments hold '{1, 2}' (set), which is not a JSON value."),
     ]:  # fmt: skip
         given_ = {"whole": 1, **arguments} if isinstance(arguments, dict) else arguments
         assert argument_problem(METHOD, given_) == f"everything: {words}"

@@ -95,7 +95,7 @@ def test_broken_tools_environments_and_calls_are_found(folder):
         ("a row lacks goal", partial(check_environment, "./kit_tools.py:Game", [{"prompt": "p"}], MOVES, base=folder)),
         ("at least one row", partial(check_environment, "./kit_tools.py:Game", [], MOVES, base=folder)),
         ("at least one call", partial(check_tool, "calculator", [])),
-        ("no check", partial(check_tool, "calculator", [{"expression": "1"}], skip=["check_nothing"])),
+        ("not a check", partial(check_tool, "calculator", [{"expression": "1"}], skip=["check_nothing"])),
     ]:
         with pytest.raises(ValueError, match=said):
             call()

@@ -91,7 +91,7 @@ class Verifier(ABC):
     @property
     def gold_columns(self) -> dict[str, str]:
         """All columns of its gold check, as far as the dataset has them."""
-        return merged([self.required_columns, self.tried_columns])
+        return merge_columns([self.required_columns, self.tried_columns])
 
     def failed(self, reason: str) -> Verdict:
         """The verdict on a completion that it failed on: 0 and an error, unless it has a policy of its own."""
@@ -173,7 +173,7 @@ class Verifier(ABC):
         return f"<{type(self).__name__} {self.label!r}>"
 
 
-def merged(maps: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def merge_columns(maps: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Columns of several verifiers under their parameters; a parameter that means two columns shows as ``a, b``."""
     by_parameter: dict[str, str] = {}
     for columns in maps:

@@ -66,10 +66,10 @@ class GoldReports:
 
     def at(self, places: Sequence[int]) -> "GoldReports":
         """The reports on selected rows, with their numbers in the dataset."""
-        return GoldReports(tuple((label, placed(report, places)) for label, report in self.parts))
+        return GoldReports(tuple((label, report_at(report, places)) for label, report in self.parts))
 
 
-def placed(report: GoldReport, places: Sequence[int]) -> GoldReport:
+def report_at(report: GoldReport, places: Sequence[int]) -> GoldReport:
     """A report on selected rows, with their numbers in the dataset if it supports that."""
     at: Callable[[Sequence[int]], GoldReport] | None = getattr(report, "at", None)
     return report if at is None else at(places)
@@ -146,7 +146,7 @@ def check_trials(
         places = range(start, min(start + BATCH, len(rows)))
         tried = [(at, trial) for at in places for trial in trials_of(rows[at])]
         if strange := [trial for _, trial in tried if not isinstance(trial, Trial)]:
-            raise TypeError(f"{short(strange[0])} is no Trial")
+            raise TypeError(f"{short(strange[0])} is not a Trial")
         golden = golden or any(trial.passes for _, trial in tried)
         verdicts = verify([trial.completion for _, trial in tried], [rows[at] for at, _ in tried])
         bad: dict[int, list[tuple[Trial, Verdict]]] = {}
@@ -162,7 +162,7 @@ def _problem(at: int, row: Mapping[str, Any], mismatches: Sequence[tuple[Trial, 
     tests = next(iter(row.values()))
     unusable = [verdict for _, verdict in mismatches if verdict.score is None]
     if unusable:
-        return GoldProblem(at, tests, f"its tests are no use ({unusable[0].detail})", "its completions are left out")
+        return GoldProblem(at, tests, f"its tests are unusable ({unusable[0].detail})", "its completions are left out")
     reasons, treatments = [], []
     for trial, verdict in mismatches:
         if trial.passes:

@@ -20,7 +20,7 @@ _CALLS_IN_TESTS = 100_000
 _KINDS_OF_VALUES = {"value", "awaited", "part"}
 """As it was returned, by a coroutine, or the next members of an iterator."""
 _HINT = "assert_mode='in_process' runs test code and program together, where the program can fool it"
-_PRELOAD = "preload lists the modules beyond the standard library"
+_PRELOAD = "modules beyond the standard library are available if preload names them"
 
 
 def grade_packed(question: GradingTask, boxes: BoxSet) -> list[list[str]]:

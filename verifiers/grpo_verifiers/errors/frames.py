@@ -29,7 +29,7 @@ def plugin_traceback(error: BaseException) -> str:
     Follows causes and the members of exception groups; of a syntax error it shows the line. Out-of-memory errors are
     skipped: any code may trigger one.
     """
-    return "".join(_trimmed(each) for each in _culprits(error))
+    return "".join(_trimmed_traceback(each) for each in _culprits(error))
 
 
 def _culprits(error: BaseException) -> Iterator[BaseException]:
@@ -51,7 +51,7 @@ def _culprits(error: BaseException) -> Iterator[BaseException]:
             open_ones.append(origin)
 
 
-def _trimmed(error: BaseException) -> str:
+def _trimmed_traceback(error: BaseException) -> str:
     formatted = traceback.TracebackException.from_exception(error)
     part: traceback.TracebackException | None = formatted
     one: BaseException | None = error

@@ -11,7 +11,7 @@ from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.exec.aio import AsyncBatch, Gate, failure
 from grpo_verifiers.exec.batch import Call, pack
 from grpo_verifiers.exec.failure import result
-from grpo_verifiers.exec.outcome import Outcome, Refused
+from grpo_verifiers.exec.outcome import InvalidRow, Outcome
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import from_rows, to_rows
 from grpo_verifiers.verdict import Status, Verdict
@@ -91,7 +91,7 @@ class Workers:
             started = time.perf_counter()
             answer = self._shortcut(one)
             if not isinstance(answer, Verdict):
-                payload = self._packed(one, answer)
+                payload = self._payload(one, answer)
                 key = hashlib.blake2b(payload, digest_size=16).digest() if self._pure else index
                 if key in asking:
                     asking[key].append(index)
@@ -129,7 +129,7 @@ class Workers:
             return None
         return answer if isinstance(answer, Verdict | Mapping) else None
 
-    def _packed(self, one: Call, shorter: Mapping[str, Any] | None) -> bytes:
+    def _payload(self, one: Call, shorter: Mapping[str, Any] | None) -> bytes:
         first, rest, rows = one
         if shorter is not None:
             rest = {**rest, **shorter}
@@ -151,8 +151,8 @@ class Workers:
                 )
         return f"{subject} arguments cannot be sent to a worker process: {error}."
 
-    def _remember(self, key: bytes, verdict: Verdict | Refused) -> None:
-        if isinstance(verdict, Refused) or verdict.status not in _LASTING:
+    def _remember(self, key: bytes, verdict: Verdict | InvalidRow) -> None:
+        if isinstance(verdict, InvalidRow) or verdict.status not in _LASTING:
             return
         while len(self._cached) >= REMEMBERED:
             with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
@@ -160,5 +160,5 @@ class Workers:
         self._cached[key] = verdict
 
 
-Place = ThisThread | EventLoop | Workers
+Executor = ThisThread | EventLoop | Workers
 """``start`` starts every call; the function that it returns waits for their outcomes, in order."""

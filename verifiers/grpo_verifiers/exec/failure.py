@@ -8,10 +8,10 @@ from typing import Any
 from grpo_verifiers.errors.messages import exact, readable, type_name
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.redaction import redact_text
-from grpo_verifiers.verdict import MAX_DETAIL, Kind, kind_of
+from grpo_verifiers.verdict import MAX_DETAIL, FailureKind, kind_of
 
 MAX_TRACE = 4000
-RAISED: tuple[Kind, ...] = ("raised", "outside", "broken")
+RAISED: tuple[FailureKind, ...] = ("raised", "outside", "broken")
 """Kinds of failure that an exception can be."""
 _OURS = str(Path(__file__).resolve().parent)
 _RUNNERS = {"worker.py", "wire.py", "calls.py", "aio.py", "failure.py"}
@@ -29,10 +29,10 @@ def result(fn: Callable[..., Any], first: Any, rest: dict[str, Any]) -> Any:
         return value
     import asyncio
 
-    return asyncio.run(awaited(value))
+    return asyncio.run(as_coroutine(value))
 
 
-async def awaited(value: Any) -> Any:
+async def as_coroutine(value: Any) -> Any:
     """An awaitable as a coroutine, as event loops require."""
     return await value
 
@@ -60,7 +60,7 @@ def error_fields(error: BaseException) -> dict[str, Any]:
 
 def outcome_of(failure: Mapping[str, Any], seconds: float) -> Outcome:
     """The outcome of `error_fields`, which may come from a worker and is not trusted."""
-    kind: Kind = next((kind for kind in RAISED if failure.get("kind") == kind), "raised")
+    kind: FailureKind = next((kind for kind in RAISED if failure.get("kind") == kind), "raised")
     # Again, though `error_fields` has done it: workers do not know the secrets of the trainer.
     message = redact_text(f"{failure.get('type')}: {failure.get('message')}"[: 2 * MAX_DETAIL])
     trace = readable(redact_text(str(failure.get("trace", ""))[-MAX_TRACE:]), MAX_TRACE)

@@ -54,17 +54,17 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
     by_name = batch and not (positional and positional[0].name == "completions")
     if not by_name and not positional:
         raise KeywordError(
-            f"verifier {name!r}: {_named(fn)} takes no completion; its first parameter must be the completion's text "
+            f"verifier {name!r}: {_name(fn)} takes no completion; its first parameter must be the completion's text "
             "(def check(completion, answer): ...), or completions for a batch."
         )
     first = "completions" if batch else positional[0].name
     if not batch and first in RESERVED:
         raise KeywordError(
-            f"verifier {name!r}: the first parameter of {_named(fn)} is {first!r}, but the first one takes the "
+            f"verifier {name!r}: the first parameter of {_name(fn)} is {first!r}, but the first one takes the "
             f"completion's text. Put 'completion' before it; {first!r} is then filled as well."
         )
     if not batch and "completion" in names and first != "completion":
-        raise KeywordError(f"verifier {name!r}: {_named(fn)} has the parameter 'completion', but {first!r} before it.")
+        raise KeywordError(f"verifier {name!r}: {_name(fn)} has the parameter 'completion', but {first!r} before it.")
     columns: dict[str, bool] = {}
     options: list[str] = []
     reserved: list[str] = []
@@ -74,7 +74,7 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
         if p.name == first or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
             continue
         if p.kind is p.POSITIONAL_ONLY:
-            raise KeywordError(f"verifier {name!r}: parameter {p.name!r} of {_named(fn)} cannot be passed by name.")
+            raise KeywordError(f"verifier {name!r}: parameter {p.name!r} of {_name(fn)} cannot be passed by name.")
         if p.name in RESERVED or (batch and p.name == "prompts"):
             reserved.append(p.name)
         elif p.name in {"log_extra", "log_metric"} and p.default is not p.empty:
@@ -88,8 +88,8 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
     clash = sorted(SETTINGS.intersection(options))
     if clash:
         raise KeywordError(
-            f"verifier {name!r}: the option {clash[0]!r} of {_named(fn)} has a name that get_verifier uses itself "
-            f"({', '.join(sorted(SETTINGS))}). Call it otherwise."
+            f"verifier {name!r}: the option {clash[0]!r} of {_name(fn)} has a name that get_verifier uses itself "
+            f"({', '.join(sorted(SETTINGS))}). Rename it."
         )
     target = fn if inspect.isroutine(fn) else getattr(fn, "func", fn)
     is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
@@ -107,7 +107,7 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
     )
 
 
-def _named(fn: Any) -> str:
+def _name(fn: Any) -> str:
     return f"{getattr(fn, '__qualname__', type(fn).__name__)}()"
 
 

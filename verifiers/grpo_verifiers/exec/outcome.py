@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from grpo_verifiers.verdict import Kind, Verdict
+from grpo_verifiers.verdict import FailureKind, Verdict
 
 MARK = "GRPO_VERIFIERS_WORKER"
 """Environment variable of worker processes: each worker has its own value, and its descendants inherit it."""
 
 
 @dataclass(frozen=True)
-class Refused:
+class InvalidRow:
     """The reason why one result of a batch function is no verdict."""
 
     reason: str
@@ -23,11 +23,11 @@ class Outcome:
 
     ``value``: verdicts. ``raised``: the check raised, or its result was invalid. ``timeout``: killed at its deadline.
     ``died``: two workers were lost. ``outside``: the check reported an external failure. ``broken``: no worker could
-    start or load the check, or it reported that it cannot work. `Kind` has the meaning of each.
+    start or load the check, or it reported that it cannot work. `FailureKind` has the meaning of each.
     """
 
-    kind: Literal["value"] | Kind
-    verdicts: Sequence[Verdict | Refused] = ()
+    kind: Literal["value"] | FailureKind
+    verdicts: Sequence[Verdict | InvalidRow] = ()
     message: str = ""
     trace: str = ""
     seconds: float = 0.0

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.errors.messages import readable
-from grpo_verifiers.exec.outcome import Outcome, Refused
+from grpo_verifiers.exec.outcome import InvalidRow, Outcome
 from grpo_verifiers.exec.printed import LABEL
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.registry import source_of
@@ -48,20 +48,20 @@ class Policy:
         """
         if outcome.kind == "value":
             self.failures = self.late = 0
-            self._tell_printed(outcome)
+            self._log_output_once(outcome)
             return [self._row(verdict) for verdict in outcome.verdicts]
         if outcome.kind == "timeout":
             return self._timeouts(outcome, rows)
         if outcome.kind == "broken":
-            raise VerifierFailedError(self._story("cannot run", outcome))
+            raise VerifierFailedError(self._message("cannot run", outcome))
         self._warn(outcome)
         if outcome.kind != "died" and self.on_error == "raise":
-            raise VerifierFailedError(self._story("failed, and on_error is 'raise'", outcome))
+            raise VerifierFailedError(self._message("failed, and on_error is 'raise'", outcome))
         self.failures += min(rows, BATCH_FAILURE) if self.batch else 1
         if self.failures >= HOPELESS and self.on_error != "zero":
             counted, self.failures = self.failures, 0
             problem = f"failed on all of the last {counted} completions; repair it, or set on_error: zero"
-            raise VerifierFailedError(self._story(problem, outcome))
+            raise VerifierFailedError(self._message(problem, outcome))
         if outcome.kind == "outside":
             return [excused(outcome.message)] * rows
         return [blamed(outcome.message) if outcome.kind == "died" else self.failed(outcome.message)] * rows
@@ -91,14 +91,14 @@ class Policy:
             )
         return [blamed(outcome.message, Status.TIMEOUT)] * rows
 
-    def _row(self, verdict: Verdict | Refused) -> Verdict:
+    def _row(self, verdict: Verdict | InvalidRow) -> Verdict:
         """The verdict for one result of a successful call."""
         if isinstance(verdict, Verdict):
             return verdict
         self._warn(Outcome("raised", message=verdict.reason))
         return self.failed(verdict.reason)
 
-    def _tell_printed(self, outcome: Outcome) -> None:
+    def _log_output_once(self, outcome: Outcome) -> None:
         """Log once that a check prints, with its first output."""
         first = outcome.verdicts[0] if outcome.verdicts else None
         if "printed" not in self._warned and isinstance(first, Verdict) and LABEL in first.detail:
@@ -115,9 +115,9 @@ class Policy:
         """Log the first failure, with its traceback."""
         if "failed" not in self._warned:
             self._warned.add("failed")
-            _log.warning("%s", self._story("failed on a completion", outcome))
+            _log.warning("%s", self._message("failed on a completion", outcome))
 
-    def _story(self, problem: str, outcome: Outcome) -> str:
+    def _message(self, problem: str, outcome: Outcome) -> str:
         where = "" if self.fn is None else f" ({source_of(self.fn)})"
         trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
         return f"verifier {self.label!r}{where} {problem}: {readable(outcome.message, MAX_DETAIL)}{trace}"

@@ -16,7 +16,7 @@ def has_reason(detail: str) -> bool:
     return bool(detail) and not detail.startswith(LABEL)
 
 
-class Printed(io.RawIOBase):
+class OutputCapture(io.RawIOBase):
     """Replace ``sys.stdout`` and ``sys.stderr`` during one call; output of child processes is discarded."""
 
     def __init__(self) -> None:

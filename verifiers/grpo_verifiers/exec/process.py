@@ -172,7 +172,7 @@ class WorkerProcess(Child):
             if len(data) < 1 << 18:
                 return replies
 
-    def booted(self, first: Mapping[str, Any]) -> None:
+    def finish_boot(self, first: Mapping[str, Any]) -> None:
         """Drop the log of the start; ``first``, the first reply, has the group of the worker."""
         group = first.get("group")
         self._group = group if isinstance(group, int) and group > 1 else self.pid

@@ -71,7 +71,7 @@ class Samples:
             self.extras,
         )
 
-    def unlogged(self) -> "Samples":
+    def without_logs(self) -> "Samples":
         """A copy that discards the logs of checks: TRL expects one value for each row, only once."""
         silent = {name: _forget for name in ("log_extra", "log_metric") if self.extras.get(name) is not None}
         return replace(self, extras={**self.extras, **silent})

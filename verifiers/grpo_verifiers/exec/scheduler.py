@@ -159,7 +159,7 @@ class Scheduler:
     def _end(self, reason: str) -> None:
         for pool in self._pools.values():
             for worker in list(pool.workers):
-                self._bury(worker)
+                self._remove(worker)
                 if worker.item is not None:
                     pool.queue.append(worker.item)
             while pool.queue:
@@ -243,14 +243,14 @@ class Scheduler:
         worker.deadline = time.monotonic() + limit
         try:
             if worker.process.send((kind, worker.ticket, key, extra), payload):
-                self._sent(worker)
+                self._on_sent(worker)
             else:
                 self._selector.modify(worker.process.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
         except WorkerLost as error:
-            self._lost(worker, str(error))
+            self._on_lost(worker, str(error))
 
     @staticmethod
-    def _sent(worker: _Worker) -> None:
+    def _on_sent(worker: _Worker) -> None:
         """Start an item's clock once the worker has all of it."""
         if worker.state == "sending" and worker.item is not None:
             worker.state = "running"
@@ -263,34 +263,34 @@ class Scheduler:
         try:
             if events & selectors.EVENT_WRITE and worker.process.flush():
                 self._selector.modify(worker.process.sock, selectors.EVENT_READ, worker)
-                self._sent(worker)
+                self._on_sent(worker)
             if events & selectors.EVENT_READ:
                 self._receive(worker)
                 if key.fd == worker.process.death_fd:
-                    self._lost(worker, "it ended")
+                    self._on_lost(worker, "it ended")
         except WorkerLost as error:
-            self._lost(worker, str(error))
+            self._on_lost(worker, str(error))
 
     def _receive(self, worker: _Worker) -> None:
         for reply in worker.process.receive():
             if reply.get("id") != worker.ticket or worker.state in {"idle", "sending"}:
                 raise WorkerLost("it sent an unexpected reply")
             if worker.state == "booting":
-                self._booted(worker, reply)
+                self._on_booted(worker, reply)
             elif worker.state == "loading":
-                self._loaded(worker, reply)
+                self._on_loaded(worker, reply)
             else:
-                self._answered(worker, reply)
+                self._on_answered(worker, reply)
 
-    def _booted(self, worker: _Worker, reply: Mapping[str, Any]) -> None:
-        worker.process.booted(reply)
+    def _on_booted(self, worker: _Worker, reply: Mapping[str, Any]) -> None:
+        worker.process.finish_boot(reply)
         worker.pool.boot_failures = 0
         level = reply.get("ready")
         if worker.pool.kind.confined and isinstance(level, dict):
             self.confinement = {str(name): str(reached) for name, reached in level.items()}
         self._next(worker)
 
-    def _loaded(self, worker: _Worker, reply: Mapping[str, Any]) -> None:
+    def _on_loaded(self, worker: _Worker, reply: Mapping[str, Any]) -> None:
         spec = worker.loading
         assert spec is not None
         if "e" in reply or "m" in reply:
@@ -312,11 +312,11 @@ class Scheduler:
             item.batch.put(item.index, Outcome("broken", message=message, trace=trace))
             self._break(worker.pool, message, trace, spec.key)
 
-    def _answered(self, worker: _Worker, reply: Mapping[str, Any]) -> None:
+    def _on_answered(self, worker: _Worker, reply: Mapping[str, Any]) -> None:
         item = worker.item
         assert item is not None
         if reply.get("m"):
-            self._lost(worker, f"it ran out of memory ({_cap(worker)})")
+            self._on_lost(worker, f"it ran out of memory ({_cap(worker)})")
             return
         outcome = _outcome(item, reply)
         worker.item = None
@@ -360,18 +360,18 @@ class Scheduler:
                 try:
                     self._receive(worker)  # its answer may have arrived: this thread was late, not the worker
                 except WorkerLost as error:
-                    self._lost(worker, str(error))
+                    self._on_lost(worker, str(error))
                     continue
                 if dead:
-                    self._lost(worker, "it ended")
+                    self._on_lost(worker, "it ended")
                 elif worker in pool.workers and worker.state != "idle" and time.monotonic() >= worker.deadline:
                     overdue.append(worker)
-                    self._tell(worker)
+                    self._record_timeout(worker)
         for worker in overdue:
-            self._late(worker)
+            self._on_late(worker)
 
     @staticmethod
-    def _tell(worker: _Worker) -> None:
+    def _record_timeout(worker: _Worker) -> None:
         """Record timeouts before any worker is killed: killing takes time, and would delay the records."""
         item = worker.item
         if worker.state == "running" and item is not None:
@@ -380,24 +380,24 @@ class Scheduler:
             took = limit + time.monotonic() - worker.deadline
             item.batch.put(item.index, Outcome("timeout", message=f"killed after {limit:g} s", seconds=took))
 
-    def _late(self, worker: _Worker) -> None:
+    def _on_late(self, worker: _Worker) -> None:
         if worker.state == "running":
-            self._bury(worker)
+            self._remove(worker)
             self._start(worker.pool)
         elif worker.state == "loading":
             self._unloadable(worker, f"it takes longer than {LOAD_SECONDS:g} s")
-            self._bury(worker)
+            self._remove(worker)
         else:
-            self._lost(worker, "it did not respond in time")
+            self._on_lost(worker, "it did not respond in time")
 
-    def _lost(self, worker: _Worker, why: str) -> None:
+    def _on_lost(self, worker: _Worker, why: str) -> None:
         """Replace a worker that died or broke the protocol. Its item gets one retry on a fresh worker."""
         pool, item = worker.pool, worker.item
         if worker not in pool.workers:
             return
         log = worker.process.boot_log()
         state = worker.state
-        how = self._bury(worker, grace=0.5)
+        how = self._remove(worker, grace=0.5)
         why = how or why
         if state == "booting":
             self._no_worker(pool, f"{why}. It printed: {log}" if log else why, item)
@@ -414,7 +414,7 @@ class Scheduler:
             item.batch.put(item.index, Outcome("died", message=f"two workers were lost: {why}"))
             self._start(pool)
 
-    def _bury(self, worker: _Worker, grace: float = 0.0) -> str:
+    def _remove(self, worker: _Worker, grace: float = 0.0) -> str:
         pool, process = worker.pool, worker.process
         if worker in pool.idle:
             pool.idle.remove(worker)

@@ -145,7 +145,7 @@ def by_value(fn: Any, along: Sequence[ModuleType] = ()) -> bytes:
             ) from error
     if len(payload) > MAX_PAYLOAD:
         raise VerifierError(
-            f"the function {_name(fn)} drags {len(payload) >> 20} MiB along (at most {MAX_PAYLOAD >> 20}): a closure "
+            f"the function {_name(fn)} carries {len(payload) >> 20} MiB (at most {MAX_PAYLOAD >> 20}): a closure "
             "or global holds large data. Load it inside the function, or put the function into a module."
         )
     return payload

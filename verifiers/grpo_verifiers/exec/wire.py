@@ -16,8 +16,8 @@ from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.errors.messages import counted, exact, short, type_name
-from grpo_verifiers.exec.outcome import Refused
-from grpo_verifiers.verdict import Step, Verdict, is_scalar, remade, score_of
+from grpo_verifiers.exec.outcome import InvalidRow
+from grpo_verifiers.verdict import Step, Verdict, checked_copy, is_scalar, score_of
 
 MAX_REPLY = 8 << 20
 LONGEST = 1e9
@@ -95,9 +95,9 @@ class ReplyBuffer:
             try:
                 reply = json.loads(body)
             except (ValueError, RecursionError) as error:
-                raise WireError(f"sent {body[:80]!r}, which is no JSON") from error
+                raise WireError(f"sent {body[:80]!r}, which is not JSON") from error
             if not isinstance(reply, dict):
-                raise WireError(f"sent {body[:80]!r}, which is no reply")
+                raise WireError(f"sent {body[:80]!r}, which is not a reply")
             yield reply
 
 
@@ -130,9 +130,9 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
     if rows is None:
         return [_row(value)]
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
-        raise _miscounted(_shown(value), rows)
+        raise _wrong_count(_description(value), rows)
     if len(value) != rows:
-        raise _miscounted(counted(len(value), "result"), rows)
+        raise _wrong_count(counted(len(value), "result"), rows)
     sent: list[list[Any] | str] = []
     for item in islice(value, rows):
         try:
@@ -140,13 +140,13 @@ def to_rows(value: Any, rows: int | None) -> list[list[Any] | str]:
         except Exception as error:
             if len(sent) == rows - 1 and all(isinstance(row, str) for row in sent):
                 raise
-            sent.append(_story(error))
+            sent.append(_reason(error))
     if len(sent) != rows:
-        raise _miscounted(counted(len(sent), "result"), rows)
+        raise _wrong_count(counted(len(sent), "result"), rows)
     return sent
 
 
-def _miscounted(returned: str, rows: int) -> VerifierFailedError:
+def _wrong_count(returned: str, rows: int) -> VerifierFailedError:
     return VerifierFailedError(
         f"returned {returned} for {counted(rows, 'completion')}, expected a list with one for each"
     )
@@ -155,18 +155,18 @@ def _miscounted(returned: str, rows: int) -> VerifierFailedError:
 def _row(value: Any) -> list[Any]:
     if isinstance(value, Verdict):
         try:
-            verdict = remade(value)
+            verdict = checked_copy(value)
         except (TypeError, ValueError) as error:
-            raise type(error)(f"returned a verdict that is none: {error}") from error
+            raise type(error)(f"returned an invalid verdict: {error}") from error
     elif value is None or isinstance(value, bool | int | float) or is_scalar(value):
         try:
             verdict = Verdict(None if value is None else score_of("the score", value))
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"returned {_shown(value)}, expected a finite number, or None where it cannot say: {error}"
+                f"returned {_description(value)}, expected a finite number, or None where it cannot say: {error}"
             ) from error
     else:
-        raise TypeError(f"returned {_shown(value)}, expected {_STATUSES}")
+        raise TypeError(f"returned {_description(value)}, expected {_STATUSES}")
     return row_of(verdict)
 
 
@@ -176,7 +176,7 @@ def row_of(verdict: Verdict) -> list[Any]:
     return [verdict.score, verdict.status.value, verdict.detail, steps]
 
 
-def _story(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The reason why a row is refused. Messages of this module are safe to show, those of a hostile object are not."""
     try:
         message = exact(str(error), 1000)
@@ -185,17 +185,17 @@ def _story(error: Exception) -> str:
     return f"{type_name(type(error))}: {message}"
 
 
-def _shown(value: Any) -> str:
+def _description(value: Any) -> str:
     return f"{short(value, 200)} ({type_name(type(value))})"
 
 
-def from_rows(rows: Any, expected: int) -> list[Verdict | Refused]:
+def from_rows(rows: Any, expected: int) -> list[Verdict | InvalidRow]:
     """Verdicts from a worker's rows, validated as untrusted data."""
     if not isinstance(rows, list) or len(rows) != expected:
         raise WireError(
             f"sent {len(rows) if isinstance(rows, list) else type(rows).__name__} rows, expected {expected}"
         )
-    return [Refused(row) if isinstance(row, str) else _verdict(row) for row in rows]
+    return [InvalidRow(row) if isinstance(row, str) else _verdict(row) for row in rows]
 
 
 def _verdict(row: Sequence[Any]) -> Verdict:
@@ -203,4 +203,4 @@ def _verdict(row: Sequence[Any]) -> Verdict:
         score, status, detail, steps = row
         return Verdict(score, status, detail, tuple(Step(*step) for step in steps))
     except (TypeError, ValueError) as error:
-        raise WireError(f"sent {str(row)[:120]}, which is no verdict") from error
+        raise WireError(f"sent {str(row)[:120]}, which is not a verdict") from error

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from grpo_verifiers.exec.failure import error_fields, result
-from grpo_verifiers.exec.printed import Printed
+from grpo_verifiers.exec.printed import OutputCapture
 from grpo_verifiers.exec.wire import pack_reply, read_call, to_rows
 from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.crowd import LOOK, MAX_PROCESSES, TOO_MANY, YIELD, Crowd
@@ -55,7 +55,7 @@ def _serve(sock: socket.socket) -> None:
     while (message := read_call(sock)) is not None:
         (kind, number, key, extra), payload = message
         reply: dict[str, Any] = {"id": number}
-        printed = Printed()
+        printed = OutputCapture()
         started = time.perf_counter()
         try:
             if kind == "load":

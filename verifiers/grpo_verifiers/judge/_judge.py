@@ -63,7 +63,7 @@ def _url_problems(base_url: str) -> list[str]:
         parts = urllib.parse.urlsplit(base_url)
         named = bool(parts.hostname) and parts.port != 0
     except ValueError as error:
-        return [f"base_url is no address ({error}), {expected}."]
+        return [f"base_url is not an address ({error}), {expected}."]
     if parts.username is not None or parts.password is not None:
         return [f"base_url holds a user or password; name the key's variable in api_key_env, {expected}."]
     if (
@@ -88,7 +88,7 @@ def _body_problems(body: Mapping[str, Any]) -> list[str]:
     try:
         json.dumps(body)
     except (TypeError, ValueError) as error:
-        problems.append(f"extra_body is no JSON: {error}.")
+        problems.append(f"extra_body is not JSON: {error}.")
     return problems
 
 

@@ -41,13 +41,13 @@ _CONTROL = re.compile(
 )
 
 
-def _spaced(word: str) -> str:
+def _spaced_pattern(word: str) -> str:
     """A pattern of a word, also with separated letters, or digits in place of letters."""
     return r"[\W_]{0,2}".join({"O": "[O0]", "E": "[E3]", "S": "[S5$]", "I": "[I1]"}.get(c, c) for c in word)
 
 
-_KIND = "(?:" + "|".join(map(_spaced, ("BEGIN", "START", "END"))) + ")"
-_TITLE = "(?:" + "|".join(map(_spaced, ("TASK", "REFERENCE", "RESPONSE", "ANSWER"))) + ")"
+_KIND = "(?:" + "|".join(map(_spaced_pattern, ("BEGIN", "START", "END"))) + ")"
+_TITLE = "(?:" + "|".join(map(_spaced_pattern, ("TASK", "REFERENCE", "RESPONSE", "ANSWER"))) + ")"
 _GAP = r"[\W_]{0,20}(?:(?:OF|THE)[\W_]{1,8}){0,2}"
 _CODE = r"[0-9A-F-]{6,200}"
 _NAME = rf"(?<![A-Za-z])(?:{_KIND}{_GAP}{_TITLE}|{_TITLE}{_GAP}{_KIND})(?![A-Za-z])"

@@ -17,7 +17,7 @@ answer                                         verdict                  option
 different boxes, tags or "Answer:" lines       the last counts          ``conflicts="reject"``: wrong
 a box and another number as "the answer is"    the box counts           ``conflicts="reject"``: wrong
 a retracted answer ("wait, 43")                it counts                none
-a box with more than a box in it               unparsable               none
+a box in a box with other content              unparsable               none
 a last box that is not closed                  unparsable               none
 ``-\boxed{5}``, ``\boxed{5}^2``, not \boxed{5} unparsable               none
 ``41 = 42``, a chain with a false link         wrong                    none

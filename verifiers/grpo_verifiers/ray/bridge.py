@@ -76,7 +76,7 @@ class Bridge:
         """Connect to the cluster."""
         self._sock = sock
         self._settings = settings
-        self._ray = _connected(settings)
+        self._ray = _connect(settings)
         self._events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._actors: list[_Actor] = []
         self._queue: collections.deque[_Call] = collections.deque()
@@ -198,7 +198,7 @@ class Bridge:
         except WireError as wrong:
             error = wrong
         if error is not None:
-            self._lose(actor, _story(error))
+            self._lose(actor, _error_text(error))
             return
         if about.get("digest") != code_digest():
             raise ClusterError(
@@ -245,11 +245,11 @@ class Bridge:
             self._answer(call, outcome)
         elif isinstance(error, self._ray.exceptions.RayTaskError):
             del actor.calls[call.number]
-            self._answer(call, Outcome("broken", message=f"the call of an actor failed: {_story(error)}"))
+            self._answer(call, Outcome("broken", message=f"the call of an actor failed: {_error_text(error)}"))
         else:
             # Ray reports an ended or unreachable node; any other death is the actor's own process.
             died = isinstance(error, self._ray.exceptions.ActorDiedError) and "node has died" not in str(error)
-            self._lose(actor, _story(error), blame=died)
+            self._lose(actor, _error_text(error), blame=died)
 
     def _lose(self, actor: _Actor, why: str, *, blame: bool = False) -> None:
         """Remove an actor: its calls move to other actors, a new one starts after a pause."""
@@ -302,13 +302,13 @@ def actor_size(sizes: Sequence[float], ranks: int) -> float:
     return next((float(each) for each in itertools.chain(integers, parts) if room(sizes, each) >= ranks), 0.01)
 
 
-def _story(error: BaseException | None) -> str:
+def _error_text(error: BaseException | None) -> str:
     """The non-empty lines of Ray's error as one line."""
     lines = [line.strip() for line in str(error).splitlines()]
     return f"{type(error).__name__}: {' '.join(filter(None, lines))}"[-1500:]
 
 
-def _connected(settings: Mapping[str, Any]) -> Any:
+def _connect(settings: Mapping[str, Any]) -> Any:
     try:
         import ray
     except ImportError as error:

@@ -19,12 +19,12 @@ from typing import Any, get_args
 
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.failure import MAX_TRACE, error_fields
-from grpo_verifiers.exec.outcome import Outcome, Refused
+from grpo_verifiers.exec.outcome import InvalidRow, Outcome
 from grpo_verifiers.exec.runner import WORKERS_VARIABLE, Runner
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import MAX_REPLY, WireError, duration_of, from_rows, row_of
 from grpo_verifiers.redaction import redact_text
-from grpo_verifiers.verdict import MAX_DETAIL, Kind
+from grpo_verifiers.verdict import MAX_DETAIL, FailureKind
 
 JUDGES = ("mpmath", "jsonschema")
 """Packages with an influence on verdicts."""
@@ -111,7 +111,7 @@ def pack_outcome(outcome: Outcome) -> bytes:
     """An outcome as JSON of bounded size."""
     fields: dict[str, Any] = {"s": outcome.seconds}
     if outcome.kind == "value":
-        fields["v"] = [row.reason if isinstance(row, Refused) else row_of(row) for row in outcome.verdicts]
+        fields["v"] = [row.reason if isinstance(row, InvalidRow) else row_of(row) for row in outcome.verdicts]
     else:
         fields |= {"k": outcome.kind, "w": outcome.message, "t": outcome.trace}
     body = json.dumps(fields, allow_nan=False, separators=(",", ":")).encode("ascii")
@@ -136,7 +136,7 @@ def unpack_outcome(reply: Mapping[str, Any], rows: int | None) -> Outcome:
     seconds, kind = duration_of(reply), reply.get("k")
     if kind is None:
         return Outcome("value", from_rows(reply.get("v"), rows or 1), seconds=seconds)
-    valid: Kind | None = next((each for each in get_args(Kind) if each == kind), None)
+    valid: FailureKind | None = next((each for each in get_args(FailureKind) if each == kind), None)
     if valid is None:
         raise WireError(f"sent an outcome of the kind {str(kind)[:40]!r}")
     # Secrets of the trainer are hidden here: no other machine knows them.

@@ -48,7 +48,7 @@ def quick_math_steps(
         return None
     try:
         with limited():
-            return _judged(completion_text, prompt, turn_spans, policy, full=False)
+            return _judge(completion_text, prompt, turn_spans, policy, full=False)
     except OverBudgetError:
         return None
 
@@ -107,14 +107,12 @@ def math_steps(
     """
     del completion
     policy = _Policy(steps, aggregate, rounding, distinct, max_steps)
-    verdict = _judged(completion_text, prompt, turn_spans, policy, full=True)
+    verdict = _judge(completion_text, prompt, turn_spans, policy, full=True)
     assert verdict is not None
     return verdict
 
 
-def _judged(
-    text: str, prompt: Any, turn_spans: Sequence[Span] | None, policy: _Policy, *, full: bool
-) -> Verdict | None:
+def _judge(text: str, prompt: Any, turn_spans: Sequence[Span] | None, policy: _Policy, *, full: bool) -> Verdict | None:
     text = own_text(text, turn_spans)
     spans = segment(text, policy.steps, turn_spans)
     quoted = {
@@ -150,7 +148,7 @@ def _judged(
             scores[at] = 1.0
         earlier.add(link.key)
         shapes.add(form)
-    scores = _capped(scores, policy.max_steps)
+    scores = _limit_right_steps(scores, policy.max_steps)
     scored = [score for score in scores if score is not None]
     counts = f"{int(sum(scored))} of {len(scored)} steps with an equation hold"
     detail = f"{counts}; {wrong}" if wrong else counts if scored else "no step states an equation that can be judged"
@@ -162,7 +160,7 @@ def _step_of(spans: Sequence[Span], at: int) -> int:
     return min(bisect_right(spans, at, key=lambda span: span[1]), len(spans) - 1)
 
 
-def _capped(scores: list[float | None], most: int | None) -> list[float | None]:
+def _limit_right_steps(scores: list[float | None], most: int | None) -> list[float | None]:
     """The scores without those of right steps after the first ``most``; scores of wrong steps stay."""
     right = accumulate(int(score == 1.0) for score in scores)
     return [None if most is not None and score and n > most else score for score, n in zip(scores, right, strict=True)]

@@ -30,7 +30,7 @@ def _option_problems(
     if not model:
         problems.append("model is empty, expected the name or folder of a checkpoint.")
     elif (model.startswith((".", "/", "~")) or model.count("/") > 1) and not folder.is_dir():
-        problems.append(f"model is {model!r}, which is no folder.")
+        problems.append(f"model is {model!r}, which is not a folder.")
     if separator == "":
         problems.append("separator is empty, expected the text after each step.")
     if device != "auto" and not re.fullmatch(r"cpu|(?:cuda|xpu|mps|npu)(?::\d+)?", device):

@@ -17,7 +17,7 @@ _LONGEST_TOKEN = 16
 """Characters that a token has at most, on average."""
 
 
-class Loaded(NamedTuple):
+class LoadedModel(NamedTuple):
     """A checkpoint in memory."""
 
     name: str
@@ -36,7 +36,7 @@ class PrmQuestion(NamedTuple):
 @functools.lru_cache(maxsize=4)
 def load(  # noqa: PLR0917 - the identity of a loaded model
     name: str, style: str, device: str, dtype: str, revision: str | None, trust_remote_code: bool
-) -> Loaded:
+) -> LoadedModel:
     """Load a checkpoint once for this process; the random state of the process does not change."""
     options: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if trust_remote_code:
@@ -64,7 +64,7 @@ def load(  # noqa: PLR0917 - the identity of a loaded model
             f"prm: the tokenizer of {name!r} has no chat template, which the style 'qwen' needs; other styles: "
             "shepherd, concat."
         )
-    return Loaded(name, model.to(device).eval().requires_grad_(requires_grad=False), tokenizer)
+    return LoadedModel(name, model.to(device).eval().requires_grad_(requires_grad=False), tokenizer)
 
 
 def _class_of(config: Any, style: str) -> Any:
@@ -94,7 +94,7 @@ class Reader:
     """Completions as one kind of model reads them."""
 
     def __init__(  # noqa: PLR0917 - the options of the check
-        self, loaded: Loaded, style: str, separator: str, system: str | None, good: str, bad: str, positive: int,
+        self, loaded: LoadedModel, style: str, separator: str, system: str | None, good: str, bad: str, positive: int,
         max_length: int | None,
     ) -> None:  # fmt: skip
         """Look up the tokens."""
@@ -127,7 +127,7 @@ class Reader:
     def _one(self, text: str) -> int:
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         if not ids or self._tokenizer.decode(ids[-1:]).strip() != text:
-            raise VerifierFailedError(f"prm: {text!r} is no token of {self._name!r}: set good and bad.")
+            raise VerifierFailedError(f"prm: {text!r} is not a token of {self._name!r}: set good and bad.")
         return int(ids[-1])
 
     def clean(self, text: str) -> str:

@@ -49,7 +49,7 @@ def step_verdict(
     return Verdict(_HOW[aggregate](scored), status, detail, steps)  # type: ignore[arg-type]  # None: by score
 
 
-def reaggregated(verdict: Verdict, aggregate: Aggregate | str | None) -> Verdict:
+def reaggregate(verdict: Verdict, aggregate: Aggregate | str | None) -> Verdict:
     """The verdict with its score recomputed from its steps by another aggregate.
 
     Unchanged without steps, with None, and after a timeout or an error: such a score is not one of the steps.

@@ -162,7 +162,7 @@ def _pieces(tokens: list[_Token]) -> list[Piece]:
             continue
         elif token.text in WORD_SIGNS and _states(current, following):
             current.append(token._replace(kind="rel"))
-        elif token.text in _SPOKEN and (skip := _spoken(token, current, tokens[at : at + 2])):
+        elif token.text in _SPOKEN and (skip := _spoken_length(token, current, tokens[at : at + 2])):
             at += skip - 1
             current.append(token._replace(kind="op", text=_SPOKEN[token.text]))
         elif (
@@ -219,7 +219,7 @@ def _states(current: list[_Token], following: Edge) -> bool:
     return worked and following is not None and (_begins_value(following) or following.text == "-")
 
 
-def _spoken(token: _Token, current: list[_Token], ahead: list[_Token]) -> int:
+def _spoken_length(token: _Token, current: list[_Token], ahead: list[_Token]) -> int:
     """Count the tokens of a spoken sign: "2 plus 2", "12 divided by 4", "20% of 50"; 0 where the word is no sign."""
     length = 2 if token.text in _WITH_BY else 1
     if length == 2 and (not ahead or ahead[0].text != "by"):

@@ -3,7 +3,7 @@
 import re
 
 from grpo_verifiers.reading.boxes import tag_sections
-from grpo_verifiers.steps.segments import Span, first_visible, tiled
+from grpo_verifiers.steps.segments import Span, first_visible, tile
 
 _VISIBLE_LINE = re.compile(r"^[^\S\n]*+(\S)", re.MULTILINE)
 _PARAGRAPH = re.compile(r"(?:\A|\n[^\S\n]*+\n)\s*+(\S)")
@@ -22,7 +22,7 @@ def newline(text: str) -> list[Span]:
     >>> segment("2 + 2 = 4\n\nso 4", "newline")
     [(0, 11), (11, 15)]
     """
-    return tiled([match.start(1) for match in _VISIBLE_LINE.finditer(text)], len(text))
+    return tile([match.start(1) for match in _VISIBLE_LINE.finditer(text)], len(text))
 
 
 def blank_line(text: str) -> list[Span]:
@@ -35,7 +35,7 @@ def blank_line(text: str) -> list[Span]:
     [(0, 12), (12, 18)]
     """
     # nothing begins after the last visible character: a long run of line ends there is scanned once
-    return tiled([match.start(1) for match in _PARAGRAPH.finditer(text.rstrip())], len(text))
+    return tile([match.start(1) for match in _PARAGRAPH.finditer(text.rstrip())], len(text))
 
 
 def numbered(text: str) -> list[Span]:
@@ -49,7 +49,7 @@ def numbered(text: str) -> list[Span]:
     >>> segment("Plan.\nStep 1: add\nStep 2: halve", "numbered")
     [(6, 18), (18, 31)]
     """
-    return tiled([match.start(1) for match in _NUMBERED.finditer(text)], len(text))
+    return tile([match.start(1) for match in _NUMBERED.finditer(text)], len(text))
 
 
 # A mark not preceded by another one: of a run of marks only the first is tried, which keeps hostile runs linear.
@@ -85,7 +85,7 @@ def sentence(text: str) -> list[Span]:
         at = match.end()
         line = at if newline else line
     visible = first_visible(text, at, len(text))
-    return tiled([*starts, visible] if visible < len(text) else starts, len(text))
+    return tile([*starts, visible] if visible < len(text) else starts, len(text))
 
 
 def tags(text: str) -> list[Span]:

@@ -63,7 +63,7 @@ class WrittenNumber(NamedTuple):
     digits: int
 
 
-def shown(node: Node, *, about: bool) -> WrittenNumber | None:
+def written_number(node: Node, *, about: bool) -> WrittenNumber | None:
     r"""A decimal, a percentage or ``6.02 \cdot 10^{23}`` as written; with ``about``, an integer as well."""
     scale = Fraction(1)
     if node[0] == "-":
@@ -241,7 +241,7 @@ def _equal(left: Node, right: Node, *, rounding: bool, full: bool) -> LinkVerdic
         return Holds.NOTHING if full else Holds.OPEN, None
     if outcome:
         return Holds.YES, None
-    result = _rounded(left, right, about=False) if rounding else None
+    result = _find_rounding(left, right, about=False) if rounding else None
     return (Holds.NO, None) if result is None else (Holds.YES, result)
 
 
@@ -251,17 +251,17 @@ def _about(left: Node, right: Node) -> LinkVerdict:
         return Holds.NOTHING, None
     if first == second:
         return Holds.YES, None
-    result = _rounded(left, right, about=True)
-    if result is None and shown(left, about=True) is None and shown(right, about=True) is None:
+    result = _find_rounding(left, right, about=True)
+    if result is None and written_number(left, about=True) is None and written_number(right, about=True) is None:
         unit = _ABOUT * max(abs(first), abs(second))
         result = Rounding(first, second, unit) if abs(first - second) <= unit else None
     return (Holds.NO, None) if result is None else (Holds.YES, result)
 
 
-def _rounded(left: Node, right: Node, *, about: bool) -> Rounding | None:
+def _find_rounding(left: Node, right: Node, *, about: bool) -> Rounding | None:
     """The rounding of one side to the other, if there is one."""
     for side, rounded in ((left, right), (right, left)):
-        value, decimal = _value(side), shown(rounded, about=about)
+        value, decimal = _value(side), written_number(rounded, about=about)
         if value is None or decimal is None:
             continue
         if rounds(decimal, value, about=about) or (_is_endless(side) and cuts(decimal, value)):

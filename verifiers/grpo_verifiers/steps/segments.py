@@ -95,7 +95,7 @@ def segment(text: str, by: str = "newline", turn_spans: Sequence[Span] | None = 
     own = is_reference(by)
     if turn_spans is not None and by == "turn":
         return list(turn_spans)
-    spans = _checked(by, segmenter(text), len(text)) if own else list(segmenter(without_specials(text)))
+    spans = _check_spans(by, segmenter(text), len(text)) if own else list(segmenter(without_specials(text)))
     if turn_spans is not None:
         spans = _cut_to_turns(spans, turn_spans)
     if len(spans) > MAX_STEPS:
@@ -118,7 +118,7 @@ def segmenter_problems(by: Any) -> list[str]:
     return [] if callable(segmenter) else [f"the segmenter {by!r} is {type(segmenter).__name__}, expected a function."]
 
 
-def _checked(by: str, spans: Any, length: int) -> list[Span]:
+def _check_spans(by: str, spans: Any, length: int) -> list[Span]:
     checked: list[Span] = []
     last = 0
     for span in spans if isinstance(spans, Sequence) and not isinstance(spans, str) else [spans]:
@@ -133,7 +133,7 @@ def _checked(by: str, spans: Any, length: int) -> list[Span]:
     return checked
 
 
-def tiled(starts: Sequence[int], end: int) -> list[Span]:
+def tile(starts: Sequence[int], end: int) -> list[Span]:
     """Spans from each start to the next one, the last up to ``end``."""
     return list(zip(starts, [*starts[1:], end], strict=True)) if starts else []
 

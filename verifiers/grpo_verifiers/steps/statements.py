@@ -4,7 +4,7 @@ import re
 
 from grpo_verifiers.code import languages
 from grpo_verifiers.reading.fences import MARK, after_string, language_blocks
-from grpo_verifiers.steps.segments import Span, first_visible, tiled
+from grpo_verifiers.steps.segments import Span, first_visible, tile
 
 PYTHON = languages.PYTHON.names
 _CONTINUES = re.compile(r"(?:else|elif|except|finally)\b")
@@ -40,7 +40,7 @@ def statements(text: str) -> list[Span]:
     visible = first_visible(text, begin, end)
     if starts and visible < starts[0]:  # the block begins with an indented line: a mistake, which belongs to a step
         starts[0] = visible
-    return tiled(starts or ([visible] if visible < end else []), end)
+    return tile(starts or ([visible] if visible < end else []), end)
 
 
 def _logical_lines(text: str, at: int, end: int) -> list[int]:

@@ -107,8 +107,8 @@ def check_rejects_something(contract: Contract) -> None:
 def check_types(contract: Contract) -> None:
     """Scores are finite numbers or None, statuses fit them, details are short, steps lie in order."""
     for verdict in contract.run(contract.cases):
-        assert isinstance(verdict, Verdict), f"{verdict!r} is no Verdict"
-        assert verdict.score is None or math.isfinite(verdict.score), f"the score of {verdict} is no finite number"
+        assert isinstance(verdict, Verdict), f"{verdict!r} is not a Verdict"
+        assert verdict.score is None or math.isfinite(verdict.score), f"the score of {verdict} is not a finite number"
         assert verdict.status is not Status.ERROR, f"failed: {verdict.detail}"
         if verdict.status in {Status.CORRECT, Status.WRONG, Status.PARTIAL, Status.TIMEOUT}:
             assert verdict.score is not None, f"{verdict} judges without a score"

@@ -48,7 +48,7 @@ def require(part: str, subject: S, checks: Sequence[ContractCheck[S]], skip: Seq
     names = [check.name for check in checks]
     for name in skip:
         if name not in names:
-            raise ValueError(f"skip names {name!r}, which is no check; there is: {', '.join(names)}.")
+            raise ValueError(f"skip names {name!r}, which is not a check; there is: {', '.join(names)}.")
     broken = [f"{c.name}: {c.about}\n    {in_words(error)}" for c, error in failures(subject, checks, skip)]
     if broken:
         raise AssertionError(f"{part} breaks {len(broken)} of its promises:\n" + "\n".join(broken))

@@ -73,7 +73,7 @@ def check_calls_fit(contract: ToolContract) -> None:
     """The calls fit the schemas and survive JSON, and every method that the model may call is among them."""
     methods: dict[str, Method] = {method.name: method for method in contract.part.methods}
     for name, arguments in contract.calls:
-        assert name in methods, f"{name!r} is no method that the model may call; there is: {', '.join(methods)}"
+        assert name in methods, f"{name!r} is not a method for the model; there is: {', '.join(methods)}"
         problem = argument_problem(methods[name], arguments)
         assert problem is None, f"the call does not fit the schema: {problem}"
         assert json.loads(json.dumps(arguments)) == arguments, f"{arguments!r:.200} does not survive JSON"
@@ -84,7 +84,7 @@ def check_calls_fit(contract: ToolContract) -> None:
 def check_schema(contract: ToolContract) -> None:
     """Its schemas are JSON, with the names of its methods, and a description each."""
     for method in contract.part.methods:
-        assert json.loads(json.dumps(method.schema)) == method.schema, f"the schema of {method.name} is no JSON"
+        assert json.loads(json.dumps(method.schema)) == method.schema, f"the schema of {method.name} is not JSON"
         function = method.schema["function"]
         assert function["name"] == method.name, f"the schema of {method.name} names {function['name']!r}"
         assert function["description"], f"{method.name} has no description"
@@ -102,7 +102,7 @@ def check_results(contract: ToolContract) -> None:
         assert result is not None, f"{name} returns None: the model would read 'None'"
         assert len(text) <= MAX_RESULT, f"{name} returns {len(text):,} characters"
         shown = re.search(r" object at 0x[0-9a-f]+>", text) is None
-        assert shown, f"{name} returns a {type(result).__name__}, which is no text: {text:.80}"
+        assert shown, f"{name} returns a {type(result).__name__}, which is not text: {text:.80}"
 
 
 def check_determinism(contract: ToolContract) -> None:

@@ -51,7 +51,7 @@ def argument_problem(method: Method, arguments: Any) -> str | None:
     "add: unknown argument 'aa'. Did you mean 'a'? There is: a."
     """
     if not isinstance(arguments, Mapping):
-        return f"{method.name}: arguments are {_shown(arguments)}, expected an object: a name and a value for each."
+        return f"{method.name}: arguments are {_text(arguments)}, expected an object: a name and a value for each."
     if (problem := _size_problem(arguments)) is not None:
         return f"{method.name}: {problem}"
     parameters = method.schema["function"]["parameters"]
@@ -85,7 +85,7 @@ def _value_problem(where: str, value: Any, schema: Any) -> str | None:
 
 
 def _refusal(where: str, value: Any, schema: Mapping[str, Any]) -> str:
-    return f"{where} is {_shown(value)}, expected {_expected(schema)}."
+    return f"{where} is {_text(value)}, expected {_expected(schema)}."
 
 
 def _inner_problem(where: str, value: Any, schema: Mapping[str, Any]) -> str | None:
@@ -114,7 +114,7 @@ def _has_type(value: Any, schema: Mapping[str, Any]) -> bool:
 def _expected(schema: Mapping[str, Any]) -> str:
     null = " or null" if schema.get("nullable") else ""
     if "enum" in schema:
-        return "one of " + ", ".join(_shown(each) for each in schema["enum"][:60]) + null
+        return "one of " + ", ".join(_text(each) for each in schema["enum"][:60]) + null
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_expected(each) for each in schema["anyOf"])) + null
     named = schema.get("type", ())
@@ -151,15 +151,15 @@ def _size_problem(arguments: Mapping[Any, Any]) -> str | None:
                 return f"the arguments hold an integer of {value.bit_length()} bits, the maximum is {MAX_BITS}."
         elif isinstance(value, float):
             if not math.isfinite(value):
-                return f"the arguments hold {value}, which is no number of JSON."
+                return f"the arguments hold {value}, which is not a JSON number."
         elif value is not None:
-            return f"the arguments hold {_shown(value)} ({type(value).__name__}), which is no value of JSON."
+            return f"the arguments hold {_text(value)} ({type(value).__name__}), which is not a JSON value."
         if left < 0:
             return f"the arguments are too large: more than {MAX_SIZE:,} characters and items."
     return None
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     """A value as the model may have written it, cut."""
     if isinstance(value, str):
         return show(value)

@@ -55,7 +55,7 @@ def calculator(expression: str, *, digits: Annotated[int, Range(1, 100)] = 12) -
         The result; a fraction with its rounded decimal where it has no exact one.
     """
     answer = evaluate(expression)
-    return str(answer).lower() if isinstance(answer, bool) else written(answer, digits)
+    return str(answer).lower() if isinstance(answer, bool) else number_text(answer, digits)
 
 
 def evaluate(expression: str) -> Fraction | bool:
@@ -90,10 +90,10 @@ def evaluate(expression: str) -> Fraction | bool:
         raise ValueError(f"it cannot be read: {error.msg}." if source else "it is empty.") from None
 
 
-def written(value: Fraction, digits: int = 12) -> str:
+def number_text(value: Fraction, digits: int = 12) -> str:
     """A number as text.
 
-    >>> written(Fraction(5, 4)), written(Fraction(-2, 3), 4)
+    >>> number_text(Fraction(5, 4)), number_text(Fraction(-2, 3), 4)
     ('1.25', '-2/3 (about -0.6667)')
     """
     top, bottom = value.as_integer_ratio()
@@ -134,10 +134,10 @@ def _python(text: str) -> str:
             raise ValueError("% before a sign may mean percent or a remainder: write /100, or (-3).")
         elif word[0] in "0123456789.":
             out.append(f"({word!r})")
-            start = _rooted(out, len(out) - 1)
+            start = _wrap_in_roots(out, len(out) - 1)
         elif word == ")" and opened:
             out.append(")")
-            start = _rooted(out, opened.pop())
+            start = _wrap_in_roots(out, opened.pop())
         else:
             if word == "(":
                 opened.append(len(out) - bool(out and out[-1] in _FUNCTIONS))
@@ -150,7 +150,7 @@ def _python(text: str) -> str:
     return " ".join(out)
 
 
-def _rooted(out: list[str], start: int) -> int:
+def _wrap_in_roots(out: list[str], start: int) -> int:
     """Wrap an operand in the roots before it; return the new start."""
     while start and out[start - 1] == "√":
         start -= 1
@@ -170,7 +170,7 @@ def _value(node: ast.expr, depth: int = 0) -> Fraction:
     value = _operand(node, depth)
     for each in reversed(pending):
         other = _value(each.right, depth + isinstance(each.op, ast.Pow))
-        value = _capped(Fraction(_BINARY[type(each.op)](value, other)))
+        value = _check_size(Fraction(_BINARY[type(each.op)](value, other)))
     return value
 
 
@@ -189,7 +189,7 @@ def _operand(node: ast.expr, depth: int) -> Fraction:
         fewest, most, fn = _FUNCTIONS[node.func.id]
         if not fewest <= len(node.args) <= most:
             raise ValueError(f"{node.func.id} does not take {len(node.args)} arguments.")
-        return sign * _capped(fn(*(_value(each, depth) for each in node.args)))
+        return sign * _check_size(fn(*(_value(each, depth) for each in node.args)))
     comma = "a comma is misplaced: write 1234 or 1,234, and a point in decimals."
     raise ValueError(comma if isinstance(node, ast.Tuple) else "a number was expected.")
 
@@ -202,7 +202,7 @@ def _too_large(name: str) -> ValueError:
     return ValueError(f"{name} is too large: numbers may have {int(MAX_BITS * math.log10(2))} digits.")
 
 
-def _capped(value: Fraction) -> Fraction:
+def _check_size(value: Fraction) -> Fraction:
     if _bits(value) > MAX_BITS:
         raise _too_large("a result on the way")
     return value
@@ -216,12 +216,12 @@ def _number(word: str) -> Fraction:
     exponent = re.split("[eE]", word)[1:]
     if exponent and len(exponent[0].lstrip("+-0")) > 4:
         raise _too_large(f"the number {show(word, 20)}")
-    return _capped(Fraction(word))
+    return _check_size(Fraction(word))
 
 
 def _integer(value: Fraction, of: str) -> int:
     if value.denominator != 1:
-        raise ValueError(f"{of} takes integers, not {written(value, 6)}.")
+        raise ValueError(f"{of} takes integers, not {number_text(value, 6)}.")
     return value.numerator
 
 
@@ -238,7 +238,7 @@ def _root(value: Fraction, degree: int = 2) -> Fraction:
     if degree == 1 or value in {0, 1}:
         return value
     if value < 0:
-        raise ValueError("a root of a negative number is no real number.")
+        raise ValueError("a root of a negative number is not a real number.")
     # Beyond the bits of a number, its integer root is 1.
     top, bottom = (_integer_root(each, degree) if degree <= MAX_BITS else 1 for each in value.as_integer_ratio())
     root = Fraction(top, bottom)
@@ -264,7 +264,7 @@ def _factorial(value: Fraction) -> Fraction:
         raise ValueError("a factorial takes no negative numbers.")
     if number > 1_000:
         raise _too_large("the factorial")
-    return _capped(Fraction(math.factorial(number)))
+    return _check_size(Fraction(math.factorial(number)))
 
 
 def _comb(of: Fraction, chosen: Fraction) -> Fraction:

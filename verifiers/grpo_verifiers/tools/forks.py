@@ -42,13 +42,13 @@ class Nursery:
     def start(self) -> None:
         """Start it now; VerifierFailedError where a tool cannot be imported."""
         with self._lock:
-            self._started()
+            self._ensure_started()
 
     def fork(self) -> "Fork":
         """A process that has imported the tools."""
         with self._lock:
             for attempt in range(BOOT_ATTEMPTS):
-                process = self._started()
+                process = self._ensure_started()
                 near, far = socket_pair()
                 try:
                     reply = self._ask(process, "fork", self._memory, fd=far.fileno(), seconds=SEND_SECONDS)
@@ -89,7 +89,7 @@ class Nursery:
             self._process.kill()
             self._process = None
 
-    def _started(self) -> WorkerProcess:
+    def _ensure_started(self) -> WorkerProcess:
         if self._closed:
             raise ProcessLostError("died", "the run is ending")
         if self._process is not None and self._process.dead():
@@ -114,7 +114,7 @@ class Nursery:
                     f"a tool cannot be loaded in its process: {failure.get('type')}: {failure.get('message')}\n"
                     f"{failure.get('trace', '')}".rstrip()
                 )
-            process.booted(first)
+            process.finish_boot(first)
             self._process = process
         return self._process
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from grpo_verifiers.exec.failure import awaited
+from grpo_verifiers.exec.failure import as_coroutine
 from grpo_verifiers.exec.wire import pack_reply, read_exactly
 from grpo_verifiers.exec.worker import silence_again
 from grpo_verifiers.sandbox.inside import proc
@@ -43,7 +43,7 @@ def converse(sock: socket.socket, loaded: list[tuple[ToolPart, Any]]) -> None:
         except MemoryError:
             reply["m"] = True
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a tool are its failure
-            reply["e"] = shown(error) if question["kind"] in _OF_THE_MODEL else typed(error)
+            reply["e"] = error_text(error) if question["kind"] in _OF_THE_MODEL else typed_error_text(error)
         if os.getpid() != me:  # a tool forked, and its child came back here
             os._exit(0)
         if not objs:  # a function: the next call starts clean
@@ -149,7 +149,7 @@ def number_of(kind: str, value: Any) -> float:
 
 def _run(loop: asyncio.AbstractEventLoop, fn: Any, arguments: dict[str, Any]) -> Any:
     value = fn(**arguments)
-    return loop.run_until_complete(awaited(value)) if hasattr(value, "__await__") else value
+    return loop.run_until_complete(as_coroutine(value)) if hasattr(value, "__await__") else value
 
 
 def text_of(value: Any) -> str:
@@ -177,7 +177,7 @@ def cut(text: str, most: int = MAX_TEXT) -> str:
     return text[:most].encode("utf-8", "replace").decode("utf-8") + note
 
 
-def shown(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An exception as TRL shows it to a model: its message alone."""
     try:
         return cut(str(error))
@@ -185,6 +185,6 @@ def shown(error: BaseException) -> str:
         return f"{type(error).__name__} (its message cannot be shown)"
 
 
-def typed(error: BaseException) -> str:
+def typed_error_text(error: BaseException) -> str:
     """An exception for people: its type and message."""
-    return cut(f"{type(error).__name__}: {shown(error)}".removesuffix(": "))
+    return cut(f"{type(error).__name__}: {error_text(error)}".removesuffix(": "))

@@ -195,7 +195,7 @@ def _part(  # noqa: PLR0917 - the arguments of both callers
             f"label is {short(label)}, expected letters, digits, '_' and '-', at most 64, starting with a letter: the "
             "model calls the tool by it."
         )
-    problems += [*_lacking(fn), *wrong, *(_trainer_problems(fn) if kind == "environment" else ())]
+    problems += [*_missing_packages(fn), *wrong, *(_trainer_problems(fn) if kind == "environment" else ())]
     if reference is None:
         problems.append(
             f"{getattr(fn, '__qualname__', fn)!r} cannot be imported by the process that it runs in (it is local to a "
@@ -324,7 +324,7 @@ def _absolute(fn: Any, kwargs: Mapping[str, Any], base: Path | str | None) -> di
     }
 
 
-def _lacking(fn: Any) -> list[str]:
+def _missing_packages(fn: Any) -> list[str]:
     """Packages that a built-in tool needs and that are not installed."""
     needs: Mapping[str, str] = getattr(fn, "needs", {})
     return [

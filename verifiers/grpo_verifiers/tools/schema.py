@@ -34,13 +34,13 @@ def signature_problems(fn: Callable[..., Any], hidden: Collection[str] = ()) -> 
     if not doc or not doc.strip():
         problems.append("it has no docstring to describe it to the model.")
     else:
-        problems += _undescribed(fn, doc.strip(), hidden)
+        problems += _description_problems(fn, doc.strip(), hidden)
     if inspect.iscoroutinefunction(fn):
         problems.append("it is async: write a plain function, which runs in a process of its own.")
     return problems
 
 
-def _undescribed(fn: Callable[..., Any], doc: str, hidden: Collection[str]) -> list[str]:
+def _description_problems(fn: Callable[..., Any], doc: str, hidden: Collection[str]) -> list[str]:
     try:
         from transformers.utils.chat_template_utils import parse_google_format_docstring
     except ImportError as error:

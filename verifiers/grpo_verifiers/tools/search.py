@@ -108,7 +108,7 @@ def _of_line(name: str, line: str) -> tuple[str, str]:
     try:
         row: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{name} is no JSON: {error}") from error
+        raise ValueError(f"{name} is not JSON: {error}") from error
     if isinstance(row, str):
         return name, row
     keys = [key for key in ("text", "contents", "content") if isinstance(row, dict) and isinstance(row.get(key), str)]

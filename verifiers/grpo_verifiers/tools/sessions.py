@@ -185,14 +185,14 @@ class Session:
     def reset(self, row: Mapping[str, Any]) -> "Future[Reply]":
         """Make the environment ready for a row; its text is the result of ``reset``, empty for None."""
         if problem := row_problem(row):
-            return _done(Reply("error", problem))
-        return self._own("reset", dict(row))
+            return _finished(Reply("error", problem))
+        return self._ask_environment("reset", dict(row))
 
     def call(self, method: str, arguments: Mapping[str, Any]) -> "Future[Reply]":
         """Call a method; its arguments must fit the schema. The future never raises."""
         part = self._methods.get(method)
         if part is None:
-            return _done(Reply("unknown", f"Tool {method} not found."))
+            return _finished(Reply("unknown", f"Tool {method} not found."))
         if part.reference == PYTHON:
             return self._queue(lambda: self._python(part, method, arguments))
         question = {"kind": "call", "method": method, "arguments": dict(arguments)}
@@ -202,15 +202,15 @@ class Session:
 
     def state(self) -> "Future[Reply]":
         """The environment's ``state_key`` as text; empty where it has none."""
-        return self._own("state", {})
+        return self._ask_environment("state", {})
 
     def turn_reward(self) -> "Future[Reply]":
         """The environment's ``get_turn_reward`` for the turn with the latest calls."""
-        return self._own("turn_reward", {})
+        return self._ask_environment("turn_reward", {})
 
     def reward(self) -> "Future[Reply]":
         """The environment's ``get_reward``."""
-        return self._own("reward", {})
+        return self._ask_environment("reward", {})
 
     def close(self) -> None:
         """End all that belongs to the completion; calls under way end as ``died``."""
@@ -247,7 +247,7 @@ class Session:
         future: Future[Reply] = Future()
         with self._lock:
             if self._closed:
-                return _done(_ENDED)
+                return _finished(_ENDED)
             self._jobs.put((future, job))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="grpo-tools", daemon=True)
@@ -269,10 +269,10 @@ class Session:
                     left[0].set_result(_ENDED)
             self._sessions.left(self)
 
-    def _own(self, action: str, arguments: dict[str, Any]) -> "Future[Reply]":
+    def _ask_environment(self, action: str, arguments: dict[str, Any]) -> "Future[Reply]":
         part, (method, has) = self._environment, _OWN[action]
         if part is None or (has and not getattr(part, has)):
-            return _done(Reply("ok", ""))
+            return _finished(Reply("ok", ""))
         return self._queue(lambda: self._stateful(part, {"kind": method, "arguments": arguments}))
 
     def _stateful(self, part: ToolPart, question: dict[str, Any]) -> Reply:
@@ -407,7 +407,7 @@ def _safely(job: Callable[[], Reply]) -> Reply:
         return Reply("died", f"it cannot run: {error}"[:2000])
 
 
-def _done(reply: Reply) -> "Future[Reply]":
+def _finished(reply: Reply) -> "Future[Reply]":
     future: Future[Reply] = Future()
     future.set_result(reply)
     return future

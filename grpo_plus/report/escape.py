@@ -14,7 +14,7 @@ _MARKS = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe2
 _CROWD = re.compile(f"([{_MARKS}]{{4}})[{_MARKS}]+")
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Replace control characters, direction overrides and lone surrogates by visible symbols.
 
     Newlines and tabs stay. Towers of combining marks are cut after the fourth.
@@ -22,17 +22,17 @@ def visible(text: str) -> str:
     return _CROWD.sub(r"\1", _HIDDEN.sub(_picture, text))
 
 
-def shown(value: Any) -> Any:
-    """Apply `visible` to all text in lists and mappings, keys included."""
+def escape_all(value: Any) -> Any:
+    """Apply `escape_controls` to all text in lists and mappings, keys included."""
     if isinstance(value, str):
-        return visible(value)
+        return escape_controls(value)
     if isinstance(value, dict):
-        return {shown(key): shown(item) for key, item in value.items()}
-    return [shown(item) for item in value] if isinstance(value, list | tuple) else value
+        return {escape_all(key): escape_all(item) for key, item in value.items()}
+    return [escape_all(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _picture(found: re.Match[str]) -> str:
-    character = found[0]
+def _picture(match: re.Match[str]) -> str:
+    character = match[0]
     code = ord(character)
     if code < 0x20:
         return chr(_PICTURES + code)
