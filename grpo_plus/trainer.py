@@ -29,7 +29,7 @@ from grpo_verifiers.errors import Problem, raise_all
 class GRPOPlusTrainer(GRPOTrainer):
     """TRL's `GRPOTrainer` where advantage estimator, objective and verifiers are parts of the config.
 
-    A drop-in: every argument of `GRPOTrainer` means what it means there.
+    A drop-in replacement: every argument of `GRPOTrainer` has the same meaning here.
 
     Args:
         reward_funcs: as in TRL; may be left out when the config has verifiers, and adds to them otherwise.

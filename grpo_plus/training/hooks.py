@@ -63,7 +63,7 @@ class Setup:
         return is_adapted(self.model) or isinstance(self.further.get("peft_config"), PeftConfig)
 
     def datasets(self) -> Iterator[tuple[str, Any, Sequence[str]]]:
-        """Yield name, rows and columns of each dataset with known columns."""
+        """Yield name, rows and columns of each dataset that has column names."""
         for name in ("train_dataset", "eval_dataset"):
             data = getattr(self, name)
             for key, rows in data.items() if isinstance(data, Mapping) else [(None, data)]:

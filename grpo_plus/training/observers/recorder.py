@@ -160,7 +160,7 @@ class Recorder(TrainerStage):
     def record(self, batch: ScoredBatch) -> bool:
         """Sample groups of a generation batch, with its advantages; False for a batch that is not sampled."""
         if self._about is not None and self.host.estimator != self._estimator:
-            self._about = None  # the estimator was settled after the run had begun
+            self._about = None  # the estimator was settled after the start of the run
             if self.main and self._began:
                 self._set_status()
         if not self._due():

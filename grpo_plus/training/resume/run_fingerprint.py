@@ -127,7 +127,7 @@ def model_of(host: Host) -> dict[str, Any]:
     sampled = [base[place] for place in evenly(range(len(base)), _MOST_WEIGHTS)]
     trained = [(name, tensor) for name, tensor in model.named_parameters() if tensor.requires_grad]
     keys = config.to_diff_dict() if config is not None and hasattr(config, "to_diff_dict") else {}
-    found: dict[str, Any] = {
+    facts = {
         "class": type(model).__name__,
         "quantisation": stored,
         "dtype": str(getattr(model, "dtype", "")).removeprefix("torch."),
@@ -136,16 +136,16 @@ def model_of(host: Host) -> dict[str, Any]:
         "trained_shapes": _digest(f"{name} {_shape(tensor)}" for name, tensor in trained),
         "config": {key: value for key, value in keys.items() if key not in _MODEL_LEFT_OUT},
     }
-    kept: dict[str, Any] = plain(redact(found))
-    return kept
+    values: dict[str, Any] = plain(redact(facts))
+    return values
 
 
 def adapters_of(host: Host) -> dict[str, Any]:
-    """The configs of the model's adapters by name; the copy that a reference policy is kept in is none of them."""
-    found = {name: config.to_dict() for name, config in adapter_configs(host).items() if name != "ref"}
-    left_out = _ADAPTER_LEFT_OUT
+    """Return the configs of the model's adapters by name, without the copy for a reference policy."""
     return {
-        name: plain({key: value for key, value in keys.items() if key not in left_out}) for name, keys in found.items()
+        name: plain({key: value for key, value in config.to_dict().items() if key not in _ADAPTER_LEFT_OUT})
+        for name, config in adapter_configs(host).items()
+        if name != "ref"
     }
 
 
