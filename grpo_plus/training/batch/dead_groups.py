@@ -127,7 +127,8 @@ class DeadGroupRefill(TrainerStage):
             new = dict(replacements(dead, live))
             groups = [further[new[place]] if place in new else group for place, group in enumerate(groups)]
             dead = [place for place in dead if place not in new]
-        counts = {"dead": first, "replaced": first - len(dead), "still_dead": len(dead)}
+        replaced, left = first - len(dead), len(dead)
+        counts = {"dead_groups/dead": first, "dead_groups/replaced": replaced, "dead_groups/still_dead": left}
         return self._finished(rounds, sources_of(groups, size), counts)
 
     def _roulette(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
@@ -150,7 +151,7 @@ class DeadGroupRefill(TrainerStage):
                 sources += sources_of([(1, going.index(group))], rest)
             else:
                 sources += [Source(0, group * after, has_completion=False)] * rest
-        counts = {"dead": live.count(False), "stopped": weights.count(0.0)}
+        counts = {"dead_groups/dead": live.count(False), "dead_groups/stopped": weights.count(0.0)}
         return self._finished(rounds, sources, counts, weights, guesses)
 
     def _replay(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
@@ -172,7 +173,8 @@ class DeadGroupRefill(TrainerStage):
             log_metrics(self.host, {"dead_groups/age": sum(buffer.batch - one.batch for one in back) / len(back)})
         for number, place in enumerate(dead[: len(back)]):
             groups[place] = 1, number
-        counts = {"dead": len(dead), "replaced": len(back), "still_dead": len(dead) - len(back)}
+        left = len(dead) - len(back)
+        counts = {"dead_groups/dead": len(dead), "dead_groups/replaced": len(back), "dead_groups/still_dead": left}
         return self._finished(rounds, sources_of(groups, size), counts)
 
     def _again(self, groups: Sequence[Sequence[StoredRow]], size: int) -> SubBatch:
@@ -262,7 +264,7 @@ class DeadGroupRefill(TrainerStage):
         sampled = [one for one in rounds if one.metrics]  # without replayed groups
         completions = sum(len(one.scored.rewards) for one in sampled)
         log_metric_lists(host, subbatches.metrics(sampled))
-        figures = {f"dead_groups/{name}": count / groups for name, count in counts.items()}
+        figures = {name: count / groups for name, count in counts.items()}
         log_metrics(
             host, figures | {"dead_groups/rounds": float(len(sampled)), "dead_groups/drawn": float(completions)}
         )
