@@ -281,7 +281,8 @@ class DeadGroupRefill(TrainerStage):
         self._check_padding(output)
         mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
         total = host.accelerator.gather(mask_BT.sum()).sum()
-        return {**output, **first.scored.output, **output, "num_items_in_batch": total}
+        rest = {name: value for name, value in first.scored.output.items() if name not in output}
+        return {**output, **rest, "num_items_in_batch": total}
 
     def _check_padding(self, output: dict[str, Any]) -> None:
         """Refuse log-probabilities of other padding, if the model is not invariant to it."""
