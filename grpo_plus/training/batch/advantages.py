@@ -134,7 +134,7 @@ class Advantages(TrainerStage):
         elif self._recipe.own_turns:
             scored = [turn_scores(turns, spans) for turns, spans in turns_of_rows]
         else:
-            evidence = gather_objects([self._verifiers.steps_seen(ids, host.processing_class)])
+            evidence = gather_objects([self._verifiers.step_evidence(ids, host.processing_class)])
             labels = self._source.labels(evidence, training=host.model.training)
             self._settle_outcome(labels)
             scored = self._verifiers.steps(labels, completions, host.processing_class)
