@@ -133,7 +133,7 @@ class ServerRollout(TrainerStage):
             step = self.host.state.global_step
             text = "No step was trained by then."
             if step != self._began:
-                folder = saving.keep()
+                folder = saving.save_last_step()
                 text = f"The run is saved up to step {step}, in {folder}."
                 if saving.failed is not None:
                     text = f"The checkpoint of step {step} could not be written: {saving.failed}."
@@ -142,7 +142,7 @@ class ServerRollout(TrainerStage):
     def between_steps(self, saving: Saving) -> None:
         """Called after each step and its evaluation: the server may be lost before the next step ends."""
         if self.server is not None:
-            saving.note()
+            saving.snapshot_step()
 
     def _inspect(self, base: Mapping[str, Any]) -> None:
         """Check that the server has room for the completions, and the vocabulary of the model."""
