@@ -72,10 +72,6 @@ class Weights:
     model: Callable[[], Any]
     gather: Callable[[Callable[[str], bool]], Mapping[str, Any]] | None = None
 
-    def tensors(self, selected: Callable[[str], bool]) -> Mapping[str, Any] | None:
-        """Return tensors by name, gathered from all processes; None if the model is not sharded."""
-        return None if self.gather is None else self.gather(selected)
-
 
 @dataclass(frozen=True)
 class AdapterPush:
@@ -110,7 +106,7 @@ class AdapterPush:
         """Write the current weights; every process must call it, one of them with ``write``."""
         model = weights.model()
         active = model.active_adapters[0]
-        tensors = weights.tensors(lambda name: f".{active}." in name)
+        tensors = weights.gather and weights.gather(lambda name: f".{active}." in name)
         if not write:
             return
         further = {} if tensors is None else {"state_dict": dict(tensors)}
@@ -166,7 +162,7 @@ class FilePush:
 
     def save(self, weights: Weights, path: Path, *, write: bool) -> None:
         """Write the current weights; every process must call it, one of them with ``write``."""
-        tensors = weights.tensors(lambda _: True)
+        tensors = weights.gather and weights.gather(lambda _: True)
         if write:
             weights.model().save_pretrained(path, state_dict=None if tensors is None else dict(tensors))
 

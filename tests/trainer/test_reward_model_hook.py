@@ -20,7 +20,7 @@ from transformers.models.granite import GraniteConfig, GraniteForCausalLM
 
 from grpo_plus.heads.reward_history import replayed
 from grpo_plus.heads.reward_pairs import Comparison, is_held_out
-from grpo_plus.heads.reward_scale import wins
+from grpo_plus.heads.reward_scores import wins
 from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_plus.training.scoring.reward_model import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier
