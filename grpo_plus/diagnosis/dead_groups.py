@@ -48,7 +48,6 @@ def _succeeds(curves: Curves, share: float) -> bool:
 
 
 def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
-    """Return the cause, the remedy and the metrics that show the cause."""
     reward, cut = curves.last("reward", WINDOW), curves.last("completions/clipped_ratio", WINDOW)
     shares = {label: status(curves, label, "unparsable") for label in answering(curves) or labels(curves)}
     unread = {label: window.mean for label, window in shares.items() if window.values and window.mean >= MOST}

@@ -147,7 +147,6 @@ def without_quantisation(config: Any) -> Any:
 
 
 def _intermediate(text: Any) -> int:
-    """Return the feed-forward width of one token."""
     expert = largest(text, "moe_intermediate_size")
     if expert:
         return expert * (largest(text, "num_experts_per_tok") or 1)

@@ -74,26 +74,19 @@ def _or(value: float | None, default: float) -> float:
 
 def processors(sampling: Sampling) -> Any:
     """Return the chain of logits processors that `generate` would build."""
-    from transformers import (
-        LogitsProcessorList,
-        MinPLogitsWarper,
-        RepetitionPenaltyLogitsProcessor,
-        TemperatureLogitsWarper,
-        TopKLogitsWarper,
-        TopPLogitsWarper,
-    )
+    import transformers
 
     chain: list[tuple[Any, float | None, float | None]] = [
-        (RepetitionPenaltyLogitsProcessor, sampling.repetition_penalty, 1.0)
+        (transformers.RepetitionPenaltyLogitsProcessor, sampling.repetition_penalty, 1.0)
     ]
     if sampling.draw:
         chain += [
-            (TemperatureLogitsWarper, sampling.temperature, 1.0),
-            (TopKLogitsWarper, sampling.top_k, 0),
-            (TopPLogitsWarper, min(sampling.top_p, 1.0), 1.0),
-            (MinPLogitsWarper, sampling.min_p, None),
+            (transformers.TemperatureLogitsWarper, sampling.temperature, 1.0),
+            (transformers.TopKLogitsWarper, sampling.top_k, 0),
+            (transformers.TopPLogitsWarper, min(sampling.top_p, 1.0), 1.0),
+            (transformers.MinPLogitsWarper, sampling.min_p, None),
         ]
-    return LogitsProcessorList([kind(value) for kind, value, neutral in chain if value != neutral])
+    return transformers.LogitsProcessorList([kind(value) for kind, value, neutral in chain if value != neutral])
 
 
 def pick(scores_RV: torch.Tensor, numbers_R: torch.Tensor) -> torch.Tensor:

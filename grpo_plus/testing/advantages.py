@@ -94,7 +94,6 @@ def take(table: RewardTable, order: Tensor) -> RewardTable:
 
 
 def _with_values(table: RewardTable, chosen: Tensor, reward: Any, score: Any) -> RewardTable:
-    """The table with other rewards and step scores for the chosen completions."""
     rewards = table.rewards.clone()
     rewards[chosen] = torch.as_tensor(reward, dtype=rewards.dtype)
     assert table.steps is not None
@@ -321,7 +320,6 @@ def _group_relative(subject: Subject) -> bool:
 
 
 def _resolve(part: Part) -> Subject:
-    """Return the subject of a name, a function, or a pair of one and its keywords."""
     source, keywords = part if isinstance(part, tuple) else (part, {})
     estimator = estimator_of(source)
     require_keywords(estimator, keywords)

@@ -116,10 +116,7 @@ def leaves_alone(title: str, values: Mapping[str, Any], run: Callable[[], object
 
 
 def parametrize_with_checks(
-    parts: Iterable[Part],
-    *,
-    kind: str = "advantage",
-    expected_failures: Mapping[str, Mapping[str, str]] | None = None,
+    parts: Iterable[Part], *, kind: str = "advantage", expected_failures: Mapping[str, Mapping[str, str]] | None = None
 ) -> "pytest.MarkDecorator":
     """Parametrise a test over parts and the checks that apply to them; needs pytest.
 

@@ -106,7 +106,6 @@ def _with_pulls(objective: Objective, batch: TokenBatch) -> TokenBatch:
 
 
 def _changed(batch: TokenBatch, change: "Callable[[Tensor], Tensor]") -> TokenBatch:
-    """The batch with ``change`` applied to every tensor."""
     tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
     changes: dict[str, Any] = {name: change(value) for name, value in tensors.items() if isinstance(value, Tensor)}
     return replace(batch, **changes)
@@ -303,16 +302,6 @@ def _per_token(subject: Subject) -> bool:
     return not (objective.ratio.piece.per_completion or objective.surrogate.piece.per_completion)
 
 
-def _by_token(subject: Subject) -> bool:
-    objective: Objective = subject.part.objective
-    return _per_token(subject) and not objective.makes_targets
-
-
-def _idle_at_zero(subject: Subject) -> bool:
-    objective: Objective = subject.part.objective
-    return objective.zero_advantage_means_zero_gradient
-
-
 def _resolve(part: Part) -> Subject:
     """Return the subject of a name, a function, or a pair of one and its keywords (with ``beta``)."""
     source, options = part if isinstance(part, tuple) else (part, {})
@@ -330,7 +319,7 @@ KIT = Kit(
         lambda subject: _run(subject, sample_batch(subject.part))[1],
         lambda built, keywords: compose_objective(built.source, keywords, beta=built.beta)[1],
         advantages_per_token=_per_token,
-        zero_advantage_zero_gradient=_idle_at_zero,
-        advantages_of_tokens_direct=_by_token,
+        zero_advantage_zero_gradient=lambda subject: subject.part.objective.zero_advantage_means_zero_gradient,
+        advantages_of_tokens_direct=lambda subject: _per_token(subject) and not subject.part.objective.makes_targets,
     ),
 )

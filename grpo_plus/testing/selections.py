@@ -113,7 +113,6 @@ def check_permutes(subject: Subject) -> None:
 
 
 def _resolve(part: Part) -> Subject:
-    """Return the subject of a name, a function, or a pair of one and its keywords."""
     source, keywords = part if isinstance(part, tuple) else (part, {})
     selection = selection_of(source)
     if problems := keyword_problems(selection, keywords):
