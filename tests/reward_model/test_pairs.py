@@ -5,8 +5,18 @@ import math
 import pytest
 import torch
 
-from grpo_plus.heads.reward_history import History, packed, replayed, unpacked
-from grpo_plus.heads.reward_pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
+from grpo_plus.heads.reward_pairs import (
+    Comparison,
+    History,
+    Labelled,
+    few_of_each,
+    is_held_out,
+    ordered_pairs,
+    packed,
+    replayed,
+    step_labels,
+    unpacked,
+)
 from grpo_plus.heads.reward_scores import rewards_of, wins, worst_step
 
 
