@@ -25,17 +25,14 @@ def _succeeds(curves: Curves, share: float) -> bool:
 
     If half of the completions of live groups are wrong, 1 − level − (1 − share)/2 of all are wrong and in dead groups.
     """
-    return (
-        1 - reading.level(curves) - (1 - share) / 2 < WRONG and not reading.level(curves, first=True) >= reading.LEARNED
-    )
+    wrong = 1 - reading.level(curves) - (1 - share) / 2
+    return wrong < WRONG and not reading.level(curves, first=True) >= reading.LEARNED
 
 
 def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
     reward, cut = curves.last("reward", WINDOW), curves.last("completions/clipped_ratio", WINDOW)
-    shares = {
-        label: reading.status(curves, label, "unparsable")
-        for label in reading.answering(curves) or reading.labels(curves)
-    }
+    judging = reading.answering(curves) or reading.labels(curves)
+    shares = {label: reading.status(curves, label, "unparsable") for label in judging}
     unread = {label: window.mean for label, window in shares.items() if window.values and window.mean >= MOST}
     values = {} if isnan(cut.mean) else {"completions/clipped_ratio": cut.mean}
     values |= {f"verifiers/{label}/status/unparsable": share for label, share in unread.items()}
@@ -84,11 +81,8 @@ def _unmet_form(curves: Curves) -> str:
     """A verifier of form that no completion passes; empty if something rewards the answer."""
     if reading.answering(curves) or curves.fact("rewards", ()):
         return ""
-    shares = {
-        label: reading.status(curves, label, "correct")
-        for label in reading.labels(curves)
-        if reading.is_form(curves, label)
-    }
+    forms = [label for label in reading.labels(curves) if reading.is_form(curves, label)]
+    shares = {label: reading.status(curves, label, "correct") for label in forms}
     return next((label for label, window in shares.items() if window.values and not any(window.values)), "")
 
 
@@ -102,9 +96,8 @@ def _judge(curves: Curves) -> Finding | None:
     recent, (window, groups) = reading.dead(curves), reading.groups_of(curves)
     if len(recent.values) < LEAST or min(recent.mean, window.mean) < MOST or _succeeds(curves, recent.mean):
         return None
-    if reading.failing(curves) or not (
-        groups >= reading.GROUPS or reading.sure(round(window.mean * groups), groups, reading.EARLY)
-    ):
+    many = groups >= reading.GROUPS or reading.sure(round(window.mean * groups), groups, reading.EARLY)
+    if not many or reading.failing(curves):
         return None
     full, reward = curves.full(reading.dead_key(curves)), curves.last("reward", WINDOW)
     cause, remedy, values = _cause(curves)
@@ -128,11 +121,9 @@ def _judge(curves: Curves) -> Finding | None:
 @rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), reading.LEARNED)
 def _judge_solved(curves: Curves) -> Finding | None:
     recent = reading.dead(curves)
-    if (
-        len(recent.values) < LEAST
-        or recent.mean < MOST
-        or not (reading.learned(curves) and _succeeds(curves, recent.mean))
-    ):
+    if len(recent.values) < LEAST or recent.mean < MOST:
+        return None
+    if not (reading.learned(curves) and _succeeds(curves, recent.mean)):
         return None
     return Finding(
         "solved",
