@@ -99,11 +99,7 @@ def data_report(examination: Examination) -> dict[str, Any]:
 
 def _summary(examination: Examination) -> str:
     counts = Counter(finding.severity for finding in examination.findings)
-    totals = [
-        counted(counts[severity], severity.value)
-        for severity in (Severity.PROBLEM, Severity.WARNING)
-        if counts[severity]
-    ]
+    totals = [counted(counts[each], each.value) for each in (Severity.PROBLEM, Severity.WARNING) if counts[each]]
     return ", ".join(totals) or "no problems"
 
 
