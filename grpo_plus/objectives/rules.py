@@ -97,6 +97,10 @@ class Draft:
         """The names of all KL estimators."""
         return ", ".join(piece_registries["kl"])
 
+    def get(self, name: str) -> Any:
+        """Return a keyword, or None if it is not set."""
+        return self.keywords.get(name)
+
     def of(self, trait: str, kind: str = "surrogate") -> Any:
         """Return a trait of a piece, or None without the piece."""
         return getattr(self.pieces.get(kind), trait, None)
@@ -140,8 +144,8 @@ RULES = ConfigPart("{c.title}", bool, (
     # The end of the inner iterations.
     excludes("stop_fraction", "it counts tokens without a further pull, and {c.pieces[surrogate].name!r} always pulls "
              "all", way="Remove it, or use one of {c.settling}",
-             when=lambda c: c.of("settles") is False and type(c.keywords.get("stop_fraction")) in (int, float)
-             and 0 < c.keywords.get("stop_fraction") <= 1),
+             when=lambda c: c.of("settles") is False and type(c.get("stop_fraction")) in (int, float)
+             and 0 < c.get("stop_fraction") <= 1),
     # Advantages of parts of a completion.
     excludes("advantages per {c.per}", "its ratio is one number a completion", way=_PARTS,
              when=lambda c: c.per != "completion" and c.of("per_completion", "ratio")),
