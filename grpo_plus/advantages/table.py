@@ -235,7 +235,6 @@ def _floats(values: Sequence[Any]) -> Tensor:
 
 
 def _ragged(values: Sequence[Sequence[float]], device: torch.device) -> Tensor:
-    """Rows of different lengths as one tensor, padded with 0."""
     try:
         rows = [torch.tensor(row, dtype=torch.float32, device=device).reshape(len(row)) for row in values]
     except (TypeError, ValueError, RuntimeError) as error:

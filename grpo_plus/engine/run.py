@@ -70,7 +70,6 @@ def run_stock(job: Job) -> LogProbs:
 
 
 def _rows(job: Job, rows: Sequence[int], length: int) -> Any:
-    """Return the model for a pass of TRL's method over some rows and their first ``length`` completion tokens."""
     if job.allowed is None:
         return job.model
     return truncated_rows(

@@ -118,8 +118,6 @@ class TruncatedModel:
 
 
 class _Fused:
-    """The scoring function of TRL 1.16 for one pass over some rows."""
-
     def __init__(self, allowed: AllowedMask, places_RS: Tensor, scored_RS: Tensor, mass: ExcludedMass) -> None:
         self._allowed = allowed
         self._places = places_RS
@@ -143,8 +141,6 @@ class _Fused:
 
 @dataclass(frozen=True)
 class _Scoring:
-    """The inputs of scoring N positions."""
-
     head: FusedHead
     allowed: AllowedMask
     places: Tensor

@@ -154,7 +154,6 @@ def _intermediate(text: Any) -> int:
 
 
 def _windows(config: Any) -> tuple[int | None, ...]:
-    """Return the windows of layers with a growing cache; layers with a recurrent state have none."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     layers = [layer for layer in DynamicCache(config=config).layers if isinstance(layer, DynamicLayer)]

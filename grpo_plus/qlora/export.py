@@ -122,7 +122,6 @@ def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> torch.T
 
 @torch.no_grad()
 def _score(model: Any, tokenizer: Any) -> torch.Tensor:
-    """Return (T,) log-probabilities of the tokens of `SAMPLE` after the first."""
     ids = tokenizer(SAMPLE, return_tensors="pt").input_ids.to(model.device)
     logits = model(input_ids=ids).logits[0, :-1].float()
     logps: torch.Tensor = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)

@@ -66,8 +66,6 @@ def decode(
 
 
 class _Decoding:
-    """One call of `decode`."""
-
     def __init__(  # noqa: PLR0917 - one caller
         self,
         model: Any,

@@ -51,16 +51,14 @@ def allowed_ids(logps: Mapping[int, float]) -> list[int] | None:
 
 def from_json(top: Any) -> list[list[int] | None]:
     """Return `allowed_ids` of each token of a completion, from the ``top_logprobs`` of a response."""
-    return [_one(logps) for logps in top] if isinstance(top, list) else []
 
+    def one(logps: Any) -> list[int] | None:
+        try:
+            return allowed_ids({int(name.removeprefix(_MARK)): float(logp) for name, logp in logps.items()})
+        except (AttributeError, ValueError, TypeError):  # no mapping of numbers
+            return None
 
-def _one(logps: Any) -> list[int] | None:
-    if not isinstance(logps, Mapping):
-        return None
-    try:
-        return allowed_ids({int(name.removeprefix(_MARK)): float(logp) for name, logp in logps.items()})
-    except (ValueError, TypeError):
-        return None
+    return [one(logps) for logps in top] if isinstance(top, list) else []
 
 
 BASE_CHANGING = ("pissa", "olora", "loftq", "corda", "lora_ga")

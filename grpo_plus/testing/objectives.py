@@ -112,7 +112,6 @@ def _changed(batch: TokenBatch, change: "Callable[[Tensor], Tensor]") -> TokenBa
 
 
 def _run(subject: Subject, batch: TokenBatch) -> tuple[Tensor, Tensor, Unreduced]:
-    """The loss, its gradient with respect to the log-probabilities, and the unreduced values."""
     logps = batch.logps.clone().requires_grad_()
     objective: Objective = subject.part.objective
     batch = _with_pulls(objective, batch)
