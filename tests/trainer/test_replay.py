@@ -11,7 +11,7 @@ from datasets import Dataset
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import StepScores
 from grpo_plus.objectives import build_objective, objectives
-from grpo_plus.objectives.ratio_use import reads_old_logps
+from grpo_plus.objectives.objective import reads_old_logps
 from grpo_plus.recipe.table import config_notes
 from grpo_plus.selection.dead_groups.assemble import Source
 from grpo_plus.testing import make_tiny_model

@@ -10,9 +10,8 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.truncation import truncation
 from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.vllm_http import Client, ServerError
-from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, adapter_problems
+from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, adapter_problems, logprobs_count
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
-from grpo_plus.sampling.vllm_support import logprobs_count
 from grpo_plus.sampling.vllm_sync import SyncConditions, choose, sync_problems
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.saving import Saving

@@ -14,7 +14,7 @@ from grpo_plus.advantages.table import token_rewards, values_of
 from grpo_plus.engine.architecture import text_config
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
-from grpo_plus.heads.critic_loss import explained_variance, value_loss
+from grpo_plus.heads.losses import explained_variance, value_loss
 from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
 from grpo_plus.heads.passes import Passes, distributed_problems, rows_of
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
