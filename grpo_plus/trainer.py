@@ -183,7 +183,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log as in TRL; control characters in the table of completions are escaped."""
-        with escape_printed_table(shown):
+        with escape_printed_table(escape_all):
             super().log(logs, start_time)
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
