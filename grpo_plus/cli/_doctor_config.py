@@ -17,8 +17,7 @@ from grpo_plus.doctor.fit import fit_findings
 from grpo_plus.doctor.golds import COLUMN, GOLD, gold_findings, reaches_out
 from grpo_plus.doctor.machine import cards, memory
 from grpo_plus.doctor.rows import is_empty, key_of, length_findings, prompt_length, row_findings, text_lengths
-from grpo_plus.doctor.template import template_findings
-from grpo_plus.doctor.tokens import Files, model_files, token_findings
+from grpo_plus.doctor.tokens import Files, model_files, template_findings, token_findings
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import is_reference
 
@@ -127,9 +126,8 @@ class _ConfigCheck:
     # -- the config
 
     def _config(self) -> Iterator[CheckFinding]:
-        from grpo_plus.cli._download_notice import slow_here
         from grpo_plus.cli._gather import problems_before_loading
-        from grpo_plus.cli._notes import command_notes, prompt_notes
+        from grpo_plus.cli._notes import command_notes, prompt_notes, slow_here
 
         slow, refused = slow_here(self.parsed), problems_before_loading(self.parsed, self.load_rows)
         if slow:

@@ -12,8 +12,17 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data, local_model
 from grpo_plus.cli._parser import CommandParser
 from grpo_plus.cli._quick_checks import print_status, quiet_bars
-from grpo_plus.cli._run_settings import DEFAULT_LENGTH, NOTHING, SAMPLING, RunSettings, read_run_settings, run_folders
-from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
+from grpo_plus.cli._tool_use import (
+    DEFAULT_LENGTH,
+    NOTHING,
+    SAMPLING,
+    TURN_FIELDS,
+    RunSettings,
+    add_tool_options,
+    read_run_settings,
+    run_folders,
+    tool_use,
+)
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import unknown
@@ -22,7 +31,7 @@ from grpo_verifiers.files import read_text
 if TYPE_CHECKING:
     from grpo_plus.evaluation.results import EvalSample, Evaluation
     from grpo_plus.evaluation.sample import SampleSettings
-    from grpo_plus.evaluation.tool_use import ToolUse
+    from grpo_plus.evaluation.turns import ToolUse
     from grpo_verifiers import Verifier
 
 PROG = "grpo-plus eval"
@@ -151,9 +160,9 @@ def _evaluate(
     from rich.console import Console
 
     from grpo_plus.cli._prompts import with_prompts
+    from grpo_plus.evaluation.results import WIDTH, results_table
     from grpo_plus.evaluation.run import evaluate
     from grpo_plus.evaluation.store import SampleStore
-    from grpo_plus.evaluation.tables import WIDTH, results_table
 
     rows = _rows(options)
     tools = tool_use(options, run_folders(options.adapter, options.model))

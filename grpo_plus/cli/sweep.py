@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_plus.cli import UserError
-from grpo_plus.cli._parent import naming_us
+from grpo_plus.cli import UserError, naming_us
 from grpo_plus.cli._parser import CommandParser
 from grpo_plus.sweep import ELSEWHERE
 from grpo_verifiers.errors.messages import nearest
@@ -51,9 +50,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _sweep(arguments: Sequence[str]) -> int:
-    from grpo_plus.sweep.check import check
     from grpo_plus.sweep.manifest import locked, open_manifest
-    from grpo_plus.sweep.plan import make_plan
+    from grpo_plus.sweep.plan import check, make_plan
     from grpo_plus.sweep.runner import StopSignals, run_all
     from grpo_plus.sweep.show import SweepProgress, plan_line
     from grpo_plus.sweep.vary import read_seeds, read_variants

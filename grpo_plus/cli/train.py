@@ -9,10 +9,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.checkpoints.disk import FailedWrite
+from grpo_plus.checkpoints.folder import last_checkpoint
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import by_option, without
 from grpo_verifiers.redaction import redact, redact_text
@@ -21,7 +24,9 @@ from grpo_verifiers.registry import is_reference
 if TYPE_CHECKING:
     from grpo_plus.checkpoints.folder import Choice
     from grpo_plus.cli._arguments import Parsed
+    from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.trainer import GRPOPlusTrainer
+
 
 PROG = "grpo-plus train"
 STOPPED_BY_FINDING = 3
@@ -56,9 +61,8 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     import transformers
     from packaging.version import Version
 
-    from grpo_plus.cli._download_notice import download_lines
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
-    from grpo_plus.cli._notes import adapter_notes
+    from grpo_plus.cli._notes import adapter_notes, download_lines
     from grpo_plus.cli._quick_checks import quiet_bars
     from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_verifiers.errors import ConfigError, VerifierError
@@ -102,8 +106,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
-    from grpo_plus.cli._failures import final_save_problem, push, write_failure
     from grpo_plus.cli._progress import ProgressLines
+    from grpo_plus.cli.train import final_save_problem, push, write_failure
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
@@ -272,10 +276,10 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from trl import get_peft_config, get_quantization_config
 
     from grpo_plus.cli._data import model_path
-    from grpo_plus.cli._failures import hub_errors, trainer_failure
     from grpo_plus.cli._gather import gather
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.cli._warm_start import begin
+    from grpo_plus.cli.train import hub_errors, trainer_failure
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
     from grpo_plus.training.update.reference import load_adapter
@@ -394,3 +398,70 @@ def _leave_together(trainer: "GRPOPlusTrainer", code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def hub_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of the hub, for any HTTP library of huggingface_hub, and of the disk."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return tuple({OSError, *(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))})
+
+
+def trainer_failure(path: str, args: "GRPOPlusConfig", error: Exception) -> str:
+    """Return the message for a failure of the disk or the hub while the trainer is built."""
+    request = str(error)
+    with suppress(AttributeError, RuntimeError):  # an error of the disk has no request
+        request += str(error.request.url)  # type: ignore[attr-defined]
+    if args.push_to_hub and "/api/repos/create" in request:
+        return (
+            f"push_to_hub: cannot create the repository {args.hub_model_id or Path(args.output_dir).name!r}: {error}. "
+            "Log in (hf auth login, or HF_TOKEN) with a token that may write there, or correct hub_model_id; or set "
+            "push_to_hub: false, train, and push the folder later (hf upload)."
+        )
+    return f"model_name_or_path: loading {path!r} failed: {error}"
+
+
+def push(trainer: "GRPOPlusTrainer", dataset: str | None) -> str:
+    """Push the model with TRL's own method; return a message if that fails. The model stays in its folder."""
+    try:
+        trainer.push_to_hub(dataset_name=dataset)
+    except hub_errors() as error:
+        folder = trainer.args.output_dir
+        later = shlex.join(["hf", "upload", str(trainer.hub_model_id), folder, "--exclude", "checkpoint-*", "_*"])
+        return f"the model is in {folder}, but was not pushed to the Hub ({error}). Push it later:\n  {later}"
+    return ""
+
+
+def final_save_problem(
+    trainer: "GRPOPlusTrainer", model: FailedWrite | None, command: str, *, stopped: bool
+) -> str | None:
+    """Return the message for a failed write of ``model`` or a checkpoint, or None; ``command`` resumes the run."""
+    folder, at, checkpoint = Path(trainer.args.output_dir), trainer.state, trainer.pipeline.saving.failed
+    if model is not None:
+        message = f"trained to step {at.global_step}, but the model could not be written to {folder}: {model}"
+        return f"{message}. {_resume_hint(folder, model, command)}"
+    if checkpoint is None:
+        return None
+    if stopped:
+        message = f"stopped after step {at.global_step} of {at.max_steps}, whose checkpoint could not be written"
+        return f"{message}: {checkpoint}. {_resume_hint(folder, checkpoint, command)}"
+    last = last_checkpoint(folder, hashes=False)
+    return (
+        f"the model is in {folder}, but the checkpoint of step {at.global_step} could not be written: {checkpoint}. "
+        + (f"A longer run resumes from {last.name}." if last else "There is no complete one to resume from.")
+    )
+
+
+def write_failure(problem: FailedWrite, folder: Path, command: str) -> UserError:
+    """Return the error for a run that ended with a failed write."""
+    return UserError(f"{problem}. {_resume_hint(folder, problem, command)}")
+
+
+def _resume_hint(folder: Path, problem: FailedWrite, command: str) -> str:
+    last = last_checkpoint(folder)
+    if last is None:
+        return (
+            f"There is no complete checkpoint to resume from. {problem.remedy} and start again; save_strategy: steps "
+            "keeps checkpoints on the way."
+        )
+    return f"The last complete checkpoint is {last.name}. {problem.remedy}, and resume with:\n  {command}"

@@ -14,11 +14,20 @@ from typing import Annotated, Any, TypedDict
 
 from transformers import TrainerCallback
 
-from grpo_plus.evaluation.results import EvalSample, Evaluation, OwnReward, VerifierResults, gain, label_problems
+from grpo_plus.evaluation.results import (
+    WIDTH,
+    EvalSample,
+    Evaluation,
+    OwnReward,
+    VerifierResults,
+    gain,
+    label_problems,
+    percent,
+    results_table,
+)
 from grpo_plus.evaluation.run import BATCH, judged_samples, notes_on, pairs_of
 from grpo_plus.evaluation.sample import PositiveInt, Sampler, SampleSettings
 from grpo_plus.evaluation.store import SampleStore, StoreError
-from grpo_plus.evaluation.tables import WIDTH, percent, results_table
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.recipe.values import checked_mapping
 from grpo_plus.sampling.in_step import in_step
