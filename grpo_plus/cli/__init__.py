@@ -80,7 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(text: str, code: int) -> int:
-    """Print why the command ends, and return the exit code."""
     print(redact_text(text), file=sys.stderr)
     return code
 

@@ -238,7 +238,6 @@ def _apply_file(parser: TrlParser, path: Path) -> tuple[list[str], frozenset[str
 
 
 def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the problem of each option whose text cannot be parsed."""
     readers = {action.dest: action.type for action in parser._actions if callable(action.type)}  # noqa: SLF001 - argparse has no public list
     problems = {}
     for key, value in values.items():
@@ -253,7 +252,6 @@ def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _set_environment(env: Any) -> list[str]:
-    """Set the variables of the file's ``env``; return its problems."""
     if is_off(env):
         return []
     if not isinstance(env, dict):

@@ -65,7 +65,6 @@ def load_rows(
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Silence the log of the library that reads data."""
     from datasets.utils import logging as log
 
     before = log.get_verbosity()

@@ -51,14 +51,13 @@ def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[CheckFinding]]
     """Parse the config as train does; if only this machine is unsuitable, parse it for a CPU."""
     from grpo_plus.cli._arguments import parse
 
-    words = list(arguments)
     try:
-        return parse(PROG, list(words), own=OWN_OPTIONS), []
+        return parse(PROG, arguments, own=OWN_OPTIONS), []
     except UserError as error:
         refused = str(error)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     try:
-        parsed = parse(PROG, [*words, "--use_cpu", "true"], own=OWN_OPTIONS)
+        parsed = parse(PROG, [*arguments, "--use_cpu", "true"], own=OWN_OPTIONS)
     except UserError as error:
         return None, list(refused_findings(str(error)))
     return parsed, list(refused_findings(refused, ELSEWHERE))
@@ -110,13 +109,13 @@ class _ConfigCheck:
         examination.run("config", self._config)
         examination.run("model", self._model)
         examination.run("data", self._load)
-        if self.data is not None:
-            examination.run("data", self._rows)
-            examination.run("model", self._template)
+        if (data := self.data) is not None:
+            examination.run("data", lambda: self._rows(data))
             if self.files.tokenizer is not None:
-                examination.run("data", self._lengths)
-            examination.run("verifiers", self._columns)
-            examination.run("verifiers", self._golds)
+                examination.run("model", lambda: self._template(data))
+                examination.run("data", lambda: self._lengths(data))
+            examination.run("verifiers", lambda: self._columns(data))
+            examination.run("verifiers", lambda: self._golds(data))
         examination.run("fit", self._fit)
         examination.unchecked += [
             "weights: only the model's config and tokenizer were read",
@@ -161,14 +160,13 @@ class _ConfigCheck:
             yield from token_findings(self.name, self.files)
 
     def _loading(self) -> dict[str, Any]:
-        """Return revision and trust_remote_code, if set."""
         settings = {"revision": self.model.model_revision, "trust_remote_code": self.parsed.trusts_code or None}
         settings |= {key: value for key, value in (self.args.model_init_kwargs or {}).items() if key in settings}
         return {key: value for key, value in settings.items() if value is not None and value != "main"}
 
-    def _template(self) -> Iterator[CheckFinding]:
+    def _template(self, data: _Data) -> Iterator[CheckFinding]:
         files = self.files
-        if files.tokenizer is None or files.failed or not self.data or not self.data.prompts:
+        if files.failed or not data.prompts:
             return
         if files.tokenizer.chat_template is None and hasattr(files.config, "vision_config"):
             self.examination.unchecked.append("the chat template: a vision model has it in its processor")
@@ -176,16 +174,15 @@ class _ConfigCheck:
         formats = [part.entry for part in self.args.recipe.verifiers if part.entry.name == "think_format"]
         yield from template_findings(
             files.tokenizer,
-            next((one for one in self.data.prompts if not is_empty(one)), self.data.prompts[0]),
+            next((one for one in data.prompts if not is_empty(one)), data.prompts[0]),
             files.ends,
             keywords=self.args.chat_template_kwargs or {},
-            schemas=self._schemas(self.data),
+            schemas=self._schemas(data),
             think_format=bool(formats),
             prefilled=all(entry.kwargs.get("prefilled") for entry in formats),
         )
 
     def _schemas(self, data: _Data) -> list[Any]:
-        """Return the schemas of the tools in the first row."""
         from grpo_plus.recipe.tools import schemas_of
 
         return schemas_of(self.args.recipe, {name: values[0] for name, values in data.sample.items() if values})
@@ -230,7 +227,6 @@ class _ConfigCheck:
         return data
 
     def _report_unread(self, data: _Data) -> None:
-        """Name the rows that were not checked."""
         read, unchecked = len(data.prompts), self.examination.unchecked
         if data.total is None:
             unchecked.append(f"a stream: only its first {read} rows were checked")
@@ -244,9 +240,7 @@ class _ConfigCheck:
         recipe = self.args.recipe
         return [*recipe.verifiers, *recipe.eval_verifiers]
 
-    def _rows(self) -> Iterable[CheckFinding]:
-        data = self.data
-        assert data is not None
+    def _rows(self, data: _Data) -> Iterable[CheckFinding]:
         if "prompt" not in data.sample and not self.prompt:
             return []
         held_out = self.held_out.prompts if self.held_out else []
@@ -254,10 +248,8 @@ class _ConfigCheck:
             data.prompts, data.golds, held_out, total=data.total, repeats=bool(self.args.recipe.environments)
         )
 
-    def _lengths(self) -> Iterable[CheckFinding]:
-        data, tokenizer = self.data, self.files.tokenizer
-        assert data is not None
-        prompts = data.sample.get("prompt", [])
+    def _lengths(self, data: _Data) -> Iterable[CheckFinding]:
+        tokenizer, prompts = self.files.tokenizer, data.sample.get("prompt", [])
         chat = any(not isinstance(prompt, str) for prompt in prompts)
         if any(prompt is None for prompt in prompts) or (chat and tokenizer.chat_template is None):
             return []
@@ -276,12 +268,10 @@ class _ConfigCheck:
 
     # -- the verifiers
 
-    def _columns(self) -> Iterator[CheckFinding]:
+    def _columns(self, data: _Data) -> Iterator[CheckFinding]:
         """Check the columns required by reward functions; the config check covers those of verifiers."""
         from grpo_plus.cli._gather import resolve_rewards
 
-        data = self.data
-        assert data is not None
         if self.args.recipe.environments or not data.columns:
             return  # an environment may add columns, and a stream may not list its columns
         columns = {*data.columns, *STANDARD, *(["prompt"] if self.prompt else [])}
@@ -296,11 +286,9 @@ class _ConfigCheck:
                 if one.kind in kinds and one.default is one.empty and one.name not in columns:
                     yield COLUMN.at(f"reward_funcs {name}", unknown("column", one.name, data.columns))
 
-    def _golds(self) -> Iterator[CheckFinding]:
+    def _golds(self, data: _Data) -> Iterator[CheckFinding]:
         from grpo_verifiers.exec.runner import close_shared_runners
 
-        data = self.data
-        assert data is not None
         functions = [*(self.script.reward_funcs or []), self.script.reward_model_name_or_path]
         if any(functions):
             names = ", ".join(filter(None, functions))

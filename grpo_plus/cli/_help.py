@@ -232,10 +232,8 @@ def own_options() -> dict[str, StaticField]:
 
 def host_options() -> dict[str, StaticField]:
     """Return the options of TRL and transformers; a subclass overrides its base."""
-    fields: dict[str, StaticField] = {}
-    for package, path, owner in (*CONFIG_SOURCES, *SCRIPT_SOURCES):
-        fields |= static_fields(source_file(package, path), owner)
-    return fields
+    sources = [(source_file(package, path), owner) for package, path, owner in (*CONFIG_SOURCES, *SCRIPT_SOURCES)]
+    return {name: field for source in sources for name, field in static_fields(*source).items()}
 
 
 def _metavar(name: str, kind: str) -> str:
@@ -250,7 +248,5 @@ def _metavar(name: str, kind: str) -> str:
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Options in one column, help in another, at most 110 characters wide."""
-
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=25, width=min(shutil.get_terminal_size().columns - 1, _WIDEST))

@@ -128,7 +128,6 @@ def _forward_signals() -> Iterator[list[int]]:
 
 
 def _cleaners() -> list[int]:
-    """Return the processes that remove the folders of this process after its end."""
     try:
         from grpo_verifiers.sandbox.leftovers import cleaners
     except ImportError:  # Windows

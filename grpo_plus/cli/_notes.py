@@ -42,7 +42,7 @@ def prompt_notes(parsed: "Parsed") -> list[str]:
     name = parsed.model.model_name_or_path
     if not name or is_reference(name):
         return []
-    return template_notes(parsed.training, parsed.prompt, name, local_tokenizer(name))
+    return template_notes(parsed.training, parsed.prompt, name, _local("AutoTokenizer", name))
 
 
 def template_notes(
@@ -57,12 +57,12 @@ def thinks_by_default(model: str, tokenizer: Any = None) -> bool:
     return _THINKS.fullmatch(model) is not None if tokenizer is None else template_thinks(tokenizer)
 
 
-def local_tokenizer(model: str) -> Any:
-    """Return the tokenizer if its files are on this machine, else None, without a download."""
-    from transformers import AutoTokenizer
+def _local(kind: str, model: str) -> Any:
+    """Return the ``AutoConfig`` or ``AutoTokenizer`` if its files are on this machine, else None; no download."""
+    import transformers
 
     try:
-        return AutoTokenizer.from_pretrained(model, local_files_only=True)
+        return getattr(transformers, kind).from_pretrained(model, local_files_only=True)
     except Exception:  # noqa: BLE001 - training reports the error
         return None
 
@@ -97,7 +97,6 @@ def _missing_tags(recipe: Recipe, prompt: Mapping[str, Any], text: str | None) -
 
 
 def _tags(described: Mapping[str, Any]) -> list[str]:
-    """Return the opening tags required by a format verifier."""
     options = described.get("options") or {}
     if described.get("name") == "think_format":
         names = [options.get("think") or "think", options.get("answer")]
@@ -194,8 +193,7 @@ def _download(load: ModelLoad | None) -> list[str]:
 
 def _parameters(name: str) -> float | None:
     """Count by the config if it is on this machine, else by the name."""
-    config = _local_config(name)
-    if config is not None:
+    if (config := _local("AutoConfig", name)) is not None:
         from grpo_plus.memory.shape import shape_of
 
         try:
@@ -208,17 +206,7 @@ def _parameters(name: str) -> float | None:
     return None if match is None else float(match[1]) * (1e9 if match[2] in "bB" else 1e6)
 
 
-def _local_config(name: str) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(name, local_files_only=True)
-    except Exception:  # noqa: BLE001 - loading reports the error
-        return None
-
-
 def _is_cached(name: str) -> bool:
-    """Return True if weights of the model are in the hub's cache."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     folder = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")

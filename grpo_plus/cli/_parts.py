@@ -208,7 +208,6 @@ def _formula(name: str, value: Any) -> str:
 def _keywords(
     value: Any, parameters: Mapping[str, inspect.Parameter], functions: tuple[Any, ...], meanings: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """Return the columns and keywords of a part, each with its values and its meaning."""
     hints: dict[str, Any] = {}
     for fn in reversed(functions if parameters else ()):
         hints |= hints_of(fn)
@@ -222,7 +221,6 @@ def _keywords(
 
 
 def _yaml_word(value: Any) -> str:
-    """Return a default in YAML form, shortened."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return value if isinstance(value, str) and value.isidentifier() else short(value, 60)

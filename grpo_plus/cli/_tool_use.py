@@ -188,7 +188,6 @@ def _print_tools(use: "ToolUse", source: str) -> None:
 
 
 def _of_run(folder: Path) -> dict[str, Any]:
-    """Return the tool settings of the run in a folder; empty without a run or without tools."""
     from grpo_verifiers.redaction import HIDDEN
 
     config = (info_of(folder) or {}).get("config") or {}

@@ -168,7 +168,6 @@ def _make(  # noqa: PLR0917
 
 
 def _chats(args: Any, tokenizer: Any) -> Any:
-    """Return the writer of chats with tools; None if the run has none."""
     from grpo_plus.training.rollout.markers import markers_of
     from grpo_plus.warm_start.turns import ToolChats
 

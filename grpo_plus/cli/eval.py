@@ -59,14 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     quiet_bars()
     try:
         check_numbers(options.n, ks, options.batch)
-        drawing = SampleSettings(
-            max_completion_length=options.max_completion_length,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            min_p=options.min_p,
-            repetition_penalty=options.repetition_penalty,
-        )
+        drawing = SampleSettings(options.max_completion_length, **{name: getattr(options, name) for name in SAMPLING})
         return _evaluate(options, ks, drawing, verifiers, settings)
     except (VerifierError, StoreError, ValueError) as error:
         raise UserError(str(error)) from error
@@ -248,7 +241,6 @@ def _prompt_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _check_columns(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace, run: RunSettings) -> None:
-    """Check the dataset's columns before a model is loaded."""
     from grpo_plus.cli._prompts import check_columns, prompt_problems
 
     problems = prompt_problems(options.prompt)
@@ -340,7 +332,6 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 
 
 def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
-    """Return the settings that identify an evaluation."""
     names = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
     excluded = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *names, *TURN_FIELDS}
     excluded |= {"settings_from", "tools_from"}

@@ -89,7 +89,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
-    """Return name and weight of every reward, in the trainer's order."""
     from grpo_plus.recipe.rewards import named_weights, weight_problems
 
     problems = weight_problems(parsed.training.recipe, functions)
@@ -138,7 +137,6 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: SampleGroup, chosen: "Cho
 def _number_lines(
     config: "GRPOPlusConfig", sample: SampleGroup, estimator: "Estimator", keywords: Mapping[str, Any]
 ) -> list[str]:
-    """Return the advantages of the sample, computed as in a trainer."""
     from grpo_plus.advantages import compute_advantages
     from grpo_plus.training.batch.reward_table import per_completion
 
@@ -171,7 +169,6 @@ def _number_lines(
 
 
 def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Sequence[Sequence[float]]) -> list[str]:
-    """Return score and advantage of every step; the tokens of a step share them."""
     lines = []
     for row, of_row in enumerate(steps):
         lines.append(f"  steps of {row + 1:<3}{_row([score for score, _, _ in of_row]) or '      none'}")
@@ -216,12 +213,9 @@ def _token_weights(objective: "Objective", lengths: Sequence[int], limit: int) -
         prompt_tokens=torch.full((rows,), tokens),
         max_completion_length=limit,
     )
-    weights = []
-    for row in range(rows):
-        one = zeros.clone()
-        one[row, 0] = 1.0
-        weights.append(float(objective.reduce(one, batch)))
-    return weights
+    ones = torch.zeros(rows, *mask.shape)
+    ones[range(rows), range(rows), 0] = 1.0
+    return [float(objective.reduce(one, batch)) for one in ones]
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:
@@ -233,7 +227,6 @@ def _update_line(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _critic_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the lines on the critic: its network, its training and its warm-up."""
     options = config.recipe.critic
     if options is None:
         return []
@@ -252,7 +245,6 @@ def _critic_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the treatment of groups without contrast, its cost and its effect on the expected gradient."""
     (way, keywords), size = config.recipe.dead_groups, config.num_generations
     if way == "keep":
         parts = config.recipe.estimator_parts
@@ -287,7 +279,6 @@ def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _watch_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the lines on the judge of the rewards and on the findings that end the run."""
     lines, monitor = [], config.recipe.monitor
     if monitor is not None:
         judge, watched = monitor.judge.entry, monitor.against or "the total reward"
@@ -366,7 +357,6 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
 
 
 def _tool_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the tools and environments, with the schema of each function."""
     recipe = config.recipe
     lines = [f"tool: {part.label} ({part.reference}), {part.timeout:g} s a call" for part in recipe.tools]
     shown = [part.methods for part in recipe.tools]
@@ -385,7 +375,6 @@ _GIVES = {"a reward": "rewards", "rewards of turns": "turn_rewards", "keys of st
 
 
 def _sandbox_lines(parts: "Sequence[VerifierPart]") -> list[str]:
-    """Return the sandbox level for the programs of these verifiers on this machine."""
     left: list[Any] = [part.verifier.describe() for part in parts]
     levels: dict[tuple[Any, Any], None] = {}
     for described in left:

@@ -123,9 +123,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.recipe not in RECIPES:
         raise UserError(f"{unknown('recipe', options.recipe, RECIPES)} {PROG} alone describes them.")
     recipe = RECIPES[options.recipe]
-    for line in write(recipe, recipes_folder(), options.out.expanduser(), force=options.force):
-        print(line)
-    print(f"next: {recipe.next(options.out)}")
+    lines = write(recipe, recipes_folder(), options.out.expanduser(), force=options.force)
+    print(*lines, f"next: {recipe.next(options.out)}", sep="\n")
     return 0
 
 

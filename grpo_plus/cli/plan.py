@@ -107,7 +107,6 @@ def storage_of(parsed: "Parsed", path: str, config: Any) -> tuple[int | None, bo
 
 
 def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]":
-    """Read the model's shape and the planner's settings of the run."""
     from trl import get_peft_config
 
     from grpo_plus.cli._data import model_path
@@ -138,7 +137,6 @@ def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]"
 
 
 def _notes(parsed: "Parsed", prompt_length: int) -> Iterator[str]:
-    """Yield assumptions, and omissions from the estimate."""
     from grpo_plus.cli._notes import load_notes
 
     args, script = parsed.training, parsed.script

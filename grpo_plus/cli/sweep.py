@@ -87,18 +87,20 @@ def _sweep(arguments: Sequence[str]) -> int:
 
 
 def _compare(manifest: "SweepManifest", arguments: Sequence[str]) -> int:
-    """Print tables and report of the finished runs, and the command that resumes the rest."""
+    from rich.console import Console
+
     from grpo_plus.record import RunError
     from grpo_plus.report.write import write_report
     from grpo_plus.sweep.runner import log_tail
-    from grpo_plus.sweep.show import console, result_table, verdict_lines
+    from grpo_plus.sweep.show import result_table, verdict_lines
 
     plan = manifest.plan
     states = {run: manifest.of(run).state for run in plan.runs}
     finished = [run for run, state in states.items() if state == "finished"]
     code = 0
     if finished:
-        console(sys.stdout).print(result_table(manifest))
+        console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)  # wide enough for labels
+        console.print(result_table(manifest))
         print("\n".join(verdict_lines(manifest)))
         try:
             path = write_report([run.folder for run in finished], plan.out / "report.html")

@@ -141,9 +141,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
                     trainer.measure.take("after")
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
                     if trainer.pipeline.recorder is not None:
-                        trainer.pipeline.recorder.write_report(
-                            last=True
-                        )  # the first one has no accuracy after training
+                        # The first one has no accuracy after training.
+                        trainer.pipeline.recorder.write_report(last=True)
                 if model is None:
                     trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
     except (
@@ -201,7 +200,6 @@ def _host_message(error: Exception) -> str:
 
 
 def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
-    """Return the closing lines of a run: accuracy, files, and next steps."""
     folder = Path(parsed.training.output_dir)
     report = folder / "report.html"
     steps = [] if trainer.pipeline.diagnosis.severe else parsed.script.next_steps or []
@@ -251,14 +249,12 @@ def _is_main() -> bool:
 
 
 def _print(*lines: str) -> None:
-    """Print on the main process."""
     if lines and _is_main():
         with contextlib.suppress(OSError):  # a log on a full disk, or a closed pipe
             print("\n".join(lines), flush=True)
 
 
 def _warn(text: str) -> None:
-    """Print a failure without an exception, on the main process."""
     if _is_main():
         print(redact_text(f"{PROG}: {text}"), file=sys.stderr, flush=True)
 

@@ -140,7 +140,6 @@ def _completion(value: Any) -> Any:
 
 
 def _gold(verifier: "Verifier", columns: dict[str, list[Any]], at: int) -> dict[str, Any]:
-    """Return the values of a row for a verifier's comparison, by parameter name."""
     named = verifier.gold_columns | verifier.required_columns | verifier.named_columns
     return {parameter: columns[column][at] for parameter, column in named.items() if column in columns}
 

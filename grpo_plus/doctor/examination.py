@@ -8,7 +8,6 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,9 +99,7 @@ _COLOURS = {Severity.PROBLEM: "31", Severity.WARNING: "33", Severity.INFO: "36",
 
 def exit_code(examination: Examination, *, strict: bool) -> int:
     """Return 2 for a problem, 1 for a warning if ``strict``, 0 otherwise."""
-    if examination.worst is Severity.PROBLEM:
-        return 2
-    return int(strict and examination.worst is Severity.WARNING)
+    return {Severity.PROBLEM: 2, Severity.WARNING: int(strict)}.get(examination.worst, 0)
 
 
 def shareable(text: str) -> str:
@@ -115,16 +112,13 @@ def shareable(text: str) -> str:
     if len(home) > 1:
         text = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text)
     text = _HOMES.sub(r"\1(user)", text)
-    for name in _user_names():
-        text = re.sub(rf"(?<=/){re.escape(name)}(?=/|\b)", "(user)", text)
-    return readable(redact_text(text), 4 * MOST)
-
-
-def _user_names() -> Iterator[str]:
     names = {os.environ.get(variable, "") for variable in ("USER", "LOGNAME", "SUDO_USER", "USERNAME")}
-    with suppress(Exception):  # a user without a name
+    with contextlib.suppress(Exception):  # a user without a name
         names.add(getpass.getuser())
-    yield from (name for name in sorted(names) if len(name) > 1 and name not in _PLAIN_USERS)
+    for name in sorted(names - _PLAIN_USERS):
+        if len(name) > 1:
+            text = re.sub(rf"(?<=/){re.escape(name)}(?=/|\b)", "(user)", text)
+    return readable(redact_text(text), 4 * MOST)
 
 
 def text_report(examination: Examination, *, colour: bool = False) -> str:
@@ -168,12 +162,8 @@ def data_report(examination: Examination) -> dict[str, Any]:
 
 def _summary(examination: Examination) -> str:
     counts = Counter(finding.severity for finding in examination.findings)
-    totals = [
-        counted(counts[severity], severity.value)
-        for severity in (Severity.PROBLEM, Severity.WARNING)
-        if counts[severity]
-    ]
-    return ", ".join(totals) or "no problems"
+    bad = (severity for severity in (Severity.PROBLEM, Severity.WARNING) if counts[severity])
+    return ", ".join(counted(counts[severity], severity.value) for severity in bad) or "no problems"
 
 
 def _lines(finding: CheckFinding, *, colour: bool) -> Iterator[str]:

@@ -63,11 +63,5 @@ class CheckFinding:
         return self.kind.severity
 
 
-ok = partial(FindingKind, Severity.OK)
-"""Kind of a passed check."""
-info = partial(FindingKind, Severity.INFO)
-"""Kind of a finding for information."""
-warning = partial(FindingKind, Severity.WARNING)
-"""Kind of a finding that may spoil a run."""
-problem = partial(FindingKind, Severity.PROBLEM)
-"""Kind of a finding that stops a run, or makes it worthless."""
+# A warning may spoil a run; a problem stops it, or makes it worthless.
+ok, info, warning, problem = (partial(FindingKind, severity) for severity in Severity)

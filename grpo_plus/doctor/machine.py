@@ -138,7 +138,6 @@ def memory() -> tuple[int, int]:
 
 
 def _limits() -> tuple[int | None, int | None]:
-    """Return the limit and the used bytes of the container, by cgroups v2 or v1."""
     if (limit := _number(CGROUP / "memory.max")) is not None:
         return limit, _number(CGROUP / "memory.current")
     old = CGROUP / "memory"
@@ -235,8 +234,11 @@ def installed_findings() -> Iterator[CheckFinding]:
     if trl is not None:  # before the import: this reads its source
         yield from _of_trl(trl)
     for name in IMPORTED:
-        if name in needed and name in installed and (error := _import_error(name)):
-            yield BROKEN.at(name, error)
+        if name in needed and name in installed:
+            try:
+                importlib.import_module(name)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - an import may raise anything
+                yield BROKEN.at(name, f"{type_name(type(error))}: {exact(str(error), 400)}")
 
 
 def _of_trl(version: str) -> Iterator[CheckFinding]:
@@ -258,15 +260,6 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _import_error(name: str) -> str:
-    """Return the error of importing a package, or an empty text."""
-    try:
-        importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - an import may raise anything
-        return f"{type_name(type(error))}: {exact(str(error), 400)}"
-    return ""
 
 
 TRIAL = 4096

@@ -6,6 +6,7 @@ Both times use the same seeds, so only training makes a difference. Every proces
 samples are stored in ``output_dir/measure``.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -124,10 +125,7 @@ class Measure:
         self._trainer.add_callback(_AtStart(lambda: report(self.take("before", resumes=resumes))))
 
     def take(self, when: str, *, resumes: bool = False) -> str:
-        """Measure now, and return a line with the result.
-
-        If the run ``resumes`` from a checkpoint, an earlier measurement is still valid.
-        """
+        """Measure now, and return a line with the result; ``resumes`` is as in `before`."""
         trainer, args = self._trainer, self._trainer.args
         drawing = SampleSettings(
             max_completion_length=self._settings.get("max_completion_length", args.max_completion_length),
@@ -192,8 +190,6 @@ class Measure:
 
     def summary(self) -> list[str]:
         """Return lines with both measurements side by side, and the gain."""
-        import sys
-
         from rich.console import Console
 
         if not self.evaluations:
@@ -219,7 +215,6 @@ class Measure:
         )
 
     def _gains(self, after: Evaluation) -> dict[str, MeanEstimate]:
-        """The rise of every verifier's accuracy since the measurement before training, paired over the rows."""
         before = self.evaluations.get("before")
         earlier = {} if before is None else before.results
         rises = {label: gain(earlier[label], now) for label, now in after.results.items() if label in earlier}

@@ -207,7 +207,6 @@ def _results(judge: "Verifier | OwnReward", samples: Sequence[EvalSample], ks: S
 
 
 def _elects(votes: Mapping[int, int], k: int) -> float:
-    """The probability that k of these votes elect the right answer."""
     wrong = [count for vote, count in votes.items() if vote > RIGHT]
     return maj_at_k([votes.get(RIGHT, 0)], wrong, k, votes.get(SILENT, 0))
 
@@ -301,7 +300,8 @@ def _rows(columns: Sequence[VerifierResults]) -> list[tuple[str, list[str]]]:
         rows.append((f"pass@{k}", [percent(results.passes.get(k)) for results in columns]))
         if any(k in results.majorities for results in columns):
             rows.append((f"majority@{k}", [percent(results.majorities.get(k)) for results in columns]))
-    if any(_is_graded(results) for results in columns) or not rows:
+    gaps = [abs(each.score.value - each.accuracy.value) for each in columns if each.score and each.accuracy]
+    if any(gap > 1e-9 for gap in gaps) or not rows:  # a gap: scores between right and wrong
         rows.append(("mean score", [number(results.score) for results in columns]))
     for status in dict.fromkeys(status for results in columns for status in results.statuses):
         cells = []
@@ -310,9 +310,3 @@ def _rows(columns: Sequence[VerifierResults]) -> list[tuple[str, list[str]]]:
             cells.append(f"{count} ({count / max(1, total):.1%})")
         rows.append((status, cells))
     return rows
-
-
-def _is_graded(results: VerifierResults) -> bool:
-    """Return True if there are scores between right and wrong."""
-    accuracy = results.accuracy
-    return results.score is not None and accuracy is not None and abs(results.score.value - accuracy.value) > 1e-9

@@ -100,7 +100,6 @@ class TurnSampler:
         )
 
     def _turn(self, prompt_ids: list[list[int]]) -> list[list[int]]:
-        """Return the tokens of the next turn of each prompt."""
         waiting, calling = self._calling.rows_to_continue, self._calling
         chosen = self._pairs if waiting is None else [self._pairs[place] for place in waiting]
         seeds = [seed_of(self._seed, *pair, calling.round) for pair in chosen]
@@ -204,7 +203,6 @@ class ToolUse:
 
 
 def _host(model: Any, tokenizer: Any, config: GRPOPlusConfig, further: Mapping[str, Any]) -> Host:
-    """Return TRL's trainer with the tools; the random state does not change."""
     readable = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     state = random.getstate()
     try:
@@ -218,7 +216,6 @@ def _host(model: Any, tokenizer: Any, config: GRPOPlusConfig, further: Mapping[s
 
 
 def _table(rows: Any) -> Any:
-    """Rows with ``column_names``."""
     if hasattr(rows, "column_names"):
         return rows
     from datasets import Dataset

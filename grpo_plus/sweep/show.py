@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -29,7 +28,6 @@ def plan_line(manifest: SweepManifest) -> str:
 
 
 def _figures(manifest: SweepManifest) -> dict[str, dict[str, list[float]]]:
-    """Return the figures of the finished runs by title and variant, the seconds last."""
     figures: dict[str, dict[str, list[float]]] = {}
     for run in manifest.plan.runs:
         entry = manifest.of(run)
@@ -53,8 +51,8 @@ def result_table(manifest: SweepManifest) -> Table:
 
 def verdict_lines(manifest: SweepManifest) -> list[str]:
     """Return a sentence for each figure: the best variant, or no significant difference over the seeds."""
-    sentences = [verdict(title, values)[1] for title, values in _figures(manifest).items() if title != SECONDS]
-    return [sentence for sentence in sentences if sentence]
+    sentences = (verdict(title, values)[1] for title, values in _figures(manifest).items() if title != SECONDS)
+    return list(filter(None, sentences))
 
 
 def _cell(title: str, values: Sequence[float]) -> str:
@@ -63,12 +61,6 @@ def _cell(title: str, values: Sequence[float]) -> str:
     mean, spread = mean_and_spread(values)
     places = 1 if title == SECONDS else 3
     return f"{mean:.{places}f}" + (f" ± {spread:.{places}f}" if len(values) > 1 else "")
-
-
-def console(file: TextIO) -> Console:
-    """Create a console, wide enough for labels outside a terminal."""
-    terminal = file.isatty()
-    return Console(file=file, width=None if terminal else 120, highlight=False)
 
 
 @dataclass
