@@ -11,8 +11,8 @@ from grpo_plus.recipe.values import checked_mapping
 from grpo_verifiers.options import Matches, Range
 
 _Text = Annotated[str, Matches(r"(?s).*\S.*", "a string")]
-_Count = Annotated[int, Range(1, told="a whole number of at least 1")]
-_Positive = Annotated[float, Range(0, open_low=True, finite=True, told="a number above 0")]
+_Count = Annotated[int, Range(1, text="a whole number of at least 1")]
+_Positive = Annotated[float, Range(0, open_low=True, finite=True, text="a number above 0")]
 FULL_RATE = 2e-5
 ADAPTER_RATE = 2e-4
 """Learning rates where none is set: TRL's for all weights, and ten times that for an adapter."""
@@ -30,7 +30,7 @@ class WarmStartSettings(TypedDict, total=False):
     learning_rate: _Positive
     batch_size: _Count
     max_length: _Count
-    seed: Annotated[int, Range(0, told="a whole number of at least 0")]
+    seed: Annotated[int, Range(0, text="a whole number of at least 0")]
     full: bool
     verbatim: bool
     folder: _Text
