@@ -27,7 +27,7 @@ from grpo_plus.recipe.values import is_off, judge, mapping, mapping_or_none, rea
 from grpo_plus.warm_start.options import KEYS as WARM_START_KEYS
 from grpo_plus.warm_start.options import warm_start_problems
 from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
-from grpo_verifiers.errors.messages import nearest
+from grpo_verifiers.errors.messages import did_you_mean
 
 
 @dataclass
@@ -268,10 +268,7 @@ def _set_environment(env: Any) -> list[str]:
 def _hint(key: str, names: set[str]) -> str:
     if now := moved([key]):
         return f"unknown key {key!r}: {now[0]}"
-    close = nearest(key, names)
-    return f"unknown key {key!r}." + (
-        f" Did you mean {close!r}?" if close else " grpo-plus train --help-all lists all."
-    )
+    return f"unknown key {key!r}.{did_you_mean(key, names) or ' grpo-plus train --help-all lists all.'}"
 
 
 def _launch_parser() -> argparse.ArgumentParser:

@@ -65,10 +65,7 @@ def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[CheckFinding]]
 
 @dataclass
 class _Data:
-    """Rows of a dataset: all prompts, and all columns of a sample.
-
-    ``places`` are the indices of the sample's rows in the dataset.
-    """
+    """Prompts and golds of all rows, and all columns of a sample, whose rows have the indices ``places``."""
 
     columns: tuple[str, ...]
     prompts: list[Any] = field(default_factory=list)
@@ -122,8 +119,6 @@ class _ConfigCheck:
             *([f"the vLLM server at {self.args.vllm_server_host}"] if self.args.use_vllm else []),
         ]
 
-    # -- the config
-
     def _config(self) -> Iterator[CheckFinding]:
         from grpo_plus.cli._gather import problems_before_loading
         from grpo_plus.cli._notes import command_notes, prompt_notes, slow_here
@@ -140,8 +135,6 @@ class _ConfigCheck:
     def _refused(self, error: UserError) -> Iterator[CheckFinding]:
         """Yield the problems that train would report, unless the config already has these findings."""
         yield from (one for one in refused_findings(str(error)) if one not in self.examination.findings)
-
-    # -- the model
 
     def _model(self) -> Iterator[CheckFinding]:
         name = self.model.model_name_or_path or ""
@@ -186,8 +179,6 @@ class _ConfigCheck:
         from grpo_plus.recipe.tools import schemas_of
 
         return schemas_of(self.args.recipe, {name: values[0] for name, values in data.sample.items() if values})
-
-    # -- the data
 
     def _load(self) -> Iterator[CheckFinding]:
         from grpo_plus.cli._gather import find_rows
@@ -266,8 +257,6 @@ class _ConfigCheck:
         context = None if self.files.failed else self.files.context
         return length_findings(sizes, answers, data.places, context=context, limit=self.args.max_completion_length)
 
-    # -- the verifiers
-
     def _columns(self, data: _Data) -> Iterator[CheckFinding]:
         """Check the columns required by reward functions; the config check covers those of verifiers."""
         from grpo_plus.cli._gather import resolve_rewards
@@ -322,8 +311,6 @@ class _ConfigCheck:
         rewards = any(part.label == label for part in self.args.recipe.verifiers)
         return not column or not rewards or data.sample.get(column, [label] * (at + 1))[at] == label
 
-    # -- the fit
-
     def _fit(self) -> Iterable[CheckFinding]:
         from trl import get_peft_config
 
@@ -332,6 +319,8 @@ class _ConfigCheck:
         here, adapter = cards(), get_peft_config(self.model)
         capacity = float(here[0].total) or None if here and not self.args.use_cpu else None
         bits, double = storage_of(self.parsed, self.name, self.files.config)
+        # Bytes of a loaded weight.
+        width = bits / 8 * 1.1 if bits else 2.0 if str(self.model.dtype) in ("auto", "bfloat16", "float16") else 4.0
         if capacity is not None and adapter is None:
             self.examination.unchecked.append("memory of a step: the planner counts runs with adapters (use_peft) only")
         if (self.parsed.processes or 1) > 1:
@@ -341,17 +330,10 @@ class _ConfigCheck:
             self.files.config,
             self.name,
             adapter,
-            width=_width(self.model.dtype, bits),
+            width=width,
             memory=memory()[0],
             capacity=capacity,
             bits=bits,
             double=double,
             sharded=(self.parsed.processes or 1) > 1 or bool(self.args.fsdp or self.args.deepspeed),
         )
-
-
-def _width(dtype: Any, bits: int | None) -> float:
-    """Return the bytes of a loaded weight; ``auto`` counts as 16 bits."""
-    if bits is not None:
-        return bits / 8 * 1.1
-    return 2.0 if str(dtype) in ("auto", "bfloat16", "float16") else 4.0

@@ -69,12 +69,8 @@ def _local(kind: str, model: str) -> Any:
 
 def _thinking(config: Any, model: str, tokenizer: Any) -> list[str]:
     keywords, limit = config.chat_template_kwargs or {}, config.max_completion_length
-    if (
-        "enable_thinking" in keywords
-        or limit is None
-        or limit >= ROOM_TO_THINK
-        or not thinks_by_default(model, tokenizer)
-    ):
+    has_room = limit is None or limit >= ROOM_TO_THINK
+    if has_room or "enable_thinking" in keywords or not thinks_by_default(model, tokenizer):
         return []
     text = f"the chat template of {model} has the model think before it answers, and max_completion_length is {limit}"
     remedy = "chat_template_kwargs: {enable_thinking: false}, or true with a max_completion_length of"

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
-"""Sampling fields of a config and their defaults."""
 NOTHING = "none"
 """Value in place of a run: use none."""
 DEFAULT_LENGTH = 1024

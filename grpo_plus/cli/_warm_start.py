@@ -24,13 +24,7 @@ Print = Callable[..., None]
 
 @dataclass(frozen=True)
 class InitialModel:
-    """Initial model of a run.
-
-    Attributes:
-        model: its name or folder.
-        adapter: folder of a warm-started adapter to load into that of the trainer.
-        fact: a few words for the model card.
-    """
+    """Initial model of a run, with the folder of a warm-started adapter, and a few words for the model card."""
 
     model: str
     adapter: Path | None = None
@@ -242,9 +236,10 @@ def warm_start_lines(settings: Mapping[str, Any] | None, *, adapter: bool) -> li
     lora = adapter and not settings.get("full")
     length = f"{settings['steps']} steps" if "steps" in settings else f"{settings.get('epochs', 1)} epochs"
     rate = settings.get("learning_rate", ADAPTER_RATE if lora else FULL_RATE)
-    first = (
-        f"warm start: {length} of supervised training on the column {settings.get('solution', 'solution')!r} of "
-        f"{settings.get('dataset', 'the training data')}"
-    )
-    second = "the adapter, which GRPO continues to train" if lora else "all weights"
-    return [first, f"  trains {second}; learning rate {rate:g}, {settings.get('batch_size', 32)} rows a step", ""]
+    source = f"{settings.get('solution', 'solution')!r} of {settings.get('dataset', 'the training data')}"
+    weights = "the adapter, which GRPO continues to train" if lora else "all weights"
+    return [
+        f"warm start: {length} of supervised training on the column {source}",
+        f"  trains {weights}; learning rate {rate:g}, {settings.get('batch_size', 32)} rows a step",
+        "",
+    ]

@@ -1,12 +1,13 @@
 """``grpo-plus eval``: accuracy of a model on a dataset, by a verifier, with intervals."""
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data, local_model
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 PROG = "grpo-plus eval"
 MANY_CUT_OFF = 0.05
 """Smallest share of cut-off completions that is reported."""
+_PROMPT_FLAGS = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -107,8 +109,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); resumed if unfinished")
     parser.add_argument("--overwrite", action="store_true", help="discard an existing --out")
-    options: argparse.Namespace = parser.parse_args(arguments)
-    return options
+    return parser.parse_args(arguments)
 
 
 def _ks(text: str | None, n: int) -> list[int]:
@@ -175,7 +176,8 @@ def _evaluate(
         total = len(rows) * options.n
         if done:
             print(f"{len(done)} of {total} samples are in {options.out} already.", file=sys.stderr)
-        with _Progress(total, len(done)) as progress:
+        progress = _Progress(total, len(done))
+        with progress.bar:
 
             def report(samples: "Sequence[EvalSample]") -> None:
                 if store:
@@ -209,9 +211,7 @@ def _print_notes(evaluation: "Evaluation", ks: Sequence[int], most: int) -> None
             f"{evaluation.cut_off:.0%} of the completions were cut off at {most} tokens, before they could end: raise "
             "--max-completion-length, unless the model never ends."
         )
-    print("95% confidence intervals, over the choice of rows and samples.")
-    for note in evaluation.notes:
-        print(note)
+    print("95% confidence intervals, over the choice of rows and samples.", *evaluation.notes, sep="\n")
     for label, results in evaluation.results.items():
         if max(ks) > 1 and not results.majorities:
             print(f"{label} has no majority@k: it does not return the answer of a completion (stated).")
@@ -233,11 +233,7 @@ def _rows(options: argparse.Namespace) -> Any:
 
 
 def _prompt_of(options: argparse.Namespace) -> dict[str, str]:
-    flags = {
-        "column": options.prompt_column, "user": options.user,
-        "system": options.system, "template": options.template,
-    }  # fmt: skip
-    return {key: value for key, value in flags.items() if value is not None}
+    return {key: value for flag, key in _PROMPT_FLAGS.items() if (value := getattr(options, flag)) is not None}
 
 
 def _check_columns(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace, run: RunSettings) -> None:
@@ -260,8 +256,6 @@ def _check_columns(verifiers: "Sequence[Verifier]", rows: Any, options: argparse
 
 def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
     """Return the base model and the adapter; a folder with an adapter names its base."""
-    import json
-
     adapter, base = options.adapter, options.model
     if adapter is not None and not (Path(adapter) / "adapter_config.json").is_file():
         raise UserError(f"--adapter is {adapter!r}, but there is no adapter_config.json in it.")
@@ -332,11 +326,10 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 
 
 def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
-    names = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
-    excluded = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *names, *TURN_FIELDS}
+    excluded = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *_PROMPT_FLAGS, *TURN_FIELDS}
     excluded |= {"settings_from", "tools_from"}
     settings = {name: value for name, value in vars(options).items() if name not in excluded}
-    settings |= {name: options.prompt.get(key) for name, key in names.items()}
+    settings |= {name: options.prompt.get(key) for name, key in _PROMPT_FLAGS.items()}
     if "chat" in options.prompt:
         settings["chat"] = options.prompt["chat"]
     if tools is not None:
@@ -353,20 +346,13 @@ class _Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._bar = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
             console=Console(stderr=True), disable=not self._terminal,
         )  # fmt: skip
-        self._task = self._bar.add_task("sampling", total=total, completed=done)
+        self._task = self.bar.add_task("sampling", total=total, completed=done)
         self._total, self._done, self._scores = total, done, [0.0, 0.0]
         self._last_line = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
     def advance(self, samples: "Sequence[EvalSample]") -> None:
         """Count verified samples."""
@@ -376,7 +362,7 @@ class _Progress:
             if score is not None:
                 self._scores = [self._scores[0] + score, self._scores[1] + 1]
         shown = f"mean score {self._scores[0] / self._scores[1]:.3f}" if self._scores[1] else "no scores yet"
-        self._bar.update(self._task, advance=len(samples), description=shown)
+        self.bar.update(self._task, advance=len(samples), description=shown)
         if not self._terminal and (self._done == self._total or time.monotonic() - self._last_line > 10):
             self._last_line = time.monotonic()
             print(f"{self._done} of {self._total} samples, {shown}", file=sys.stderr, flush=True)

@@ -26,7 +26,6 @@ PROG = "grpo-plus explain"
 BOXED = ("code", "code_steps")
 """Verifiers that run programs on this machine."""
 OWN_OPTIONS = ("--rewards", "--lengths", "--steps")
-"""Options of this command only."""
 
 
 def run(arguments: Sequence[str]) -> int:

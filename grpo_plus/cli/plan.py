@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 PROG = "grpo-plus plan"
 OWN_OPTIONS = ("--vram", "--prompt-length")
-"""Options of this command only."""
 _WORDS = {
     "weights": "the base: linear layers in {bits} bits, the rest in the compute type",
     "adapters": "LoRA weights and their gradients, float32",

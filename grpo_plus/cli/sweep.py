@@ -138,9 +138,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--cpus", type=float, help="with --on ray: CPUs of each run; default: one for each process")
     parser.add_argument("--gpus", type=float, help="with --on ray: GPUs of each run; default: one for each process")
     parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="check all runs, load no model, start nothing; exit code 2 for a problem",
+        "--dry-run", action="store_true", help="check all runs, load no model, start nothing; exit code 2 for a problem"
     )
     words = list(arguments)
     if any(word in ("-h", "--help") for word in words):

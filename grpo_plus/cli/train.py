@@ -107,7 +107,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
     from grpo_plus.cli._progress import ProgressLines
-    from grpo_plus.cli.train import final_save_problem, push, write_failure
+    from grpo_plus.cli.train import final_save_problem, push
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
@@ -119,6 +119,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
     again = f"{plain_command(arguments)} --resume_from_checkpoint last"
+    # A verifier that always fails, a column missing from a stream, an unusable result, a changed setting.
+    refusals = (VerifierError, EstimatorOutputError, ObjectiveOutputError, StepTooLargeError, StateError, ConfigError)
     ProgressLines.instead_of_logs(trainer)
     end_record = None if trainer.pipeline.recorder is None else partial(trainer.pipeline.recorder.end, "interrupted")
     interruption = Interruption(stopped=end_record, leads=_is_main())
@@ -145,16 +147,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
                         trainer.pipeline.recorder.write_report(last=True)
                 if model is None:
                     trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
-    except (
-        VerifierError,
-        EstimatorOutputError,
-        ObjectiveOutputError,
-        StepTooLargeError,
-        StateError,
-        ConfigError,
-        DriftError,
-    ) as error:
-        # A verifier that always fails, a column missing from a stream, an unusable result, a changed setting.
+    except (*refusals, DriftError) as error:
         raise UserError(str(error)) from error
     except ServerError as error:
         hint = f" Resume with:\n  {again}" * (trainer.state.global_step > 0)
@@ -165,7 +158,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
             raise UserError(host_message) from error
         if problem is None:
             raise
-        raise write_failure(problem, folder, again) from error
+        raise UserError(f"{problem}. {_resume_hint(folder, problem, again)}") from error
     if message := final_save_problem(trainer, model, again, stopped=stopped):
         _warn(message)
         return UNSAVED
@@ -446,11 +439,6 @@ def final_save_problem(
         f"the model is in {folder}, but the checkpoint of step {at.global_step} could not be written: {checkpoint}. "
         + (f"A longer run resumes from {last.name}." if last else "There is no complete one to resume from.")
     )
-
-
-def write_failure(problem: FailedWrite, folder: Path, command: str) -> UserError:
-    """Return the error for a run that ended with a failed write."""
-    return UserError(f"{problem}. {_resume_hint(folder, problem, command)}")
 
 
 def _resume_hint(folder: Path, problem: FailedWrite, command: str) -> str:

@@ -72,7 +72,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--check-golds", action="store_true", help="score no completions, check that every gold answer accepts itself"
     )
-    options: argparse.Namespace = parser.parse_args(list(arguments))
+    options = parser.parse_args(list(arguments))
     if not options.verifier:
         raise UserError(
             "name a verifier: --verifier math, or --verifier ./my_file.py:my_check. grpo-plus plugins lists all."
@@ -224,10 +224,7 @@ class VerifyResults:
 
         one = len(self.labels) == 1
         table = Table("status", *(("rows", "share") if one else self.labels))
-        total = Counter[str]()
-        for counts in self.statuses.values():
-            total += counts
-        for status, _ in total.most_common():
+        for status, _ in sum(self.statuses.values(), Counter[str]()).most_common():
             cells = []
             for label in self.labels:
                 number = self.statuses.get(label, Counter())[status]

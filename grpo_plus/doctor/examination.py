@@ -123,7 +123,10 @@ def shareable(text: str) -> str:
 
 def text_report(examination: Examination, *, colour: bool = False) -> str:
     """Format the report for people: one line if all is well, else meaning and remedy of each finding."""
-    lines = [f"grpo-plus doctor {__version__} on {platform.system()} {platform.machine()}: {_summary(examination)}"]
+    counts = Counter(finding.severity for finding in examination.findings)
+    bad = (severity for severity in (Severity.PROBLEM, Severity.WARNING) if counts[severity])
+    summary = ", ".join(counted(counts[severity], severity.value) for severity in bad) or "no problems"
+    lines = [f"grpo-plus doctor {__version__} on {platform.system()} {platform.machine()}: {summary}"]
     for section, findings in examination.sections.items():
         lines += ["", section] if findings else []
         for finding in findings:
@@ -158,12 +161,6 @@ def data_report(examination: Examination) -> dict[str, Any]:
         ],
         "not_checked": [shareable(text) for text in examination.unchecked],
     }
-
-
-def _summary(examination: Examination) -> str:
-    counts = Counter(finding.severity for finding in examination.findings)
-    bad = (severity for severity in (Severity.PROBLEM, Severity.WARNING) if counts[severity])
-    return ", ".join(counted(counts[severity], severity.value) for severity in bad) or "no problems"
 
 
 def _lines(finding: CheckFinding, *, colour: bool) -> Iterator[str]:

@@ -21,14 +21,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class FindingKind:
-    """A kind of finding, listed by its code in docs/doctor.md.
-
-    Attributes:
-        severity: how bad it is.
-        code: its name, for programs and for searches.
-        means: consequence for a run, one sentence.
-        remedy: recommended action; empty if none is needed.
-    """
+    """A kind of finding, listed by its code in docs/doctor.md; ``means`` is the consequence for a run."""
 
     severity: Severity
     code: str

@@ -20,6 +20,8 @@ from grpo_plus.trl.versions import TESTED, UnsupportedTRLError, is_supported, is
 from grpo_verifiers.errors.messages import exact, size_text, type_name
 
 CGROUP = Path("/sys/fs/cgroup")
+_LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+"""Files with the limit and the used bytes of the container, by cgroups v2 and v1."""
 GIB = 1 << 30
 LOW_MEMORY = 2 * GIB
 """Below this, loading libraries and starting workers may already fail."""
@@ -131,17 +133,11 @@ def memory() -> tuple[int, int]:
     import psutil  # type: ignore[import-untyped]  # has no types
 
     machine = psutil.virtual_memory()
-    limit, used = _limits()
+    limits = ((_number(CGROUP / most), _number(CGROUP / used)) for most, used in _LIMITS)
+    limit, used = next((pair for pair in limits if pair[0] is not None), (None, None))
     if limit is not None and limit < machine.total:
         return limit, min(machine.available, max(0, limit - (used or 0)))
     return machine.total, machine.available
-
-
-def _limits() -> tuple[int | None, int | None]:
-    if (limit := _number(CGROUP / "memory.max")) is not None:
-        return limit, _number(CGROUP / "memory.current")
-    old = CGROUP / "memory"
-    return _number(old / "memory.limit_in_bytes"), _number(old / "memory.usage_in_bytes")
 
 
 def _number(path: Path) -> int | None:

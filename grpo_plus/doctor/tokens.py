@@ -163,15 +163,18 @@ def template_findings(
 
     ``ends`` are the ids that end completions. ``think_format`` requires thinking; ``prefilled`` is its option.
     """
-    tools_problem = _tools_problem(tokenizer) if schemas else ""
-    if tools_problem:
-        yield NO_TOOLS.at("tools", tools_problem)
+    tools = {}
+    if schemas:
+        try:
+            tool_tokenizer(tokenizer)
+            tools = {"tools": list(schemas)}
+        except ValueError as error:
+            yield NO_TOOLS.at("tools", str(error))
     if isinstance(prompt, str):
         return
     if tokenizer.chat_template is None:
         yield MISSING.at("chat template", "none")
         return
-    tools = {"tools": list(schemas)} if schemas and not tools_problem else {}
     try:
         written = _written(tokenizer, prompt, **keywords, **tools)
     except Exception as error:  # noqa: BLE001 - a template may raise anything
@@ -226,11 +229,3 @@ def _try_writing(tokenizer: Any, messages: Any, **keywords: Any) -> str:
         return _written(tokenizer, messages, **keywords)
     except Exception:  # noqa: BLE001 - same
         return ""
-
-
-def _tools_problem(tokenizer: Any) -> str:
-    try:
-        tool_tokenizer(tokenizer)
-    except ValueError as error:
-        return str(error)
-    return ""

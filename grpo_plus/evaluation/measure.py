@@ -238,13 +238,11 @@ class Measure:
         return {label: results for label, results in evaluation.results.items() if label not in unpaid}
 
     def _store(self, when: str, drawing: SampleSettings, *, resumes: bool) -> SampleStore:
-        folder = Path(self._trainer.args.output_dir) / FOLDER
+        args, labels = self._trainer.args, [verifier.label for verifier in self._verifiers]
         settings = {"rows": len(self._rows), **self._settings, "drawing": asdict(drawing)}
-        labels = [verifier.label for verifier in self._verifiers]
-        args = self._trainer.args
         settings |= {name: value for name in TOOL_FIELDS if self._trainer.tools and (value := getattr(args, name))}
-        stale = not (resumes and when == "before")
-        return SampleStore(folder / f"{when}.jsonl", settings | {"verifiers": labels}, overwrite=stale)
+        path = Path(args.output_dir, FOLDER, f"{when}.jsonl")
+        return SampleStore(path, settings | {"verifiers": labels}, overwrite=not (resumes and when == "before"))
 
 
 class _AtStart(TrainerCallback):

@@ -145,14 +145,10 @@ def check(plan: SweepPlan, environment: Mapping[str, str], checker: Sequence[str
             errors = done.stderr.decode("utf-8", "replace").strip()
             raise SweepError(f"the variants could not be checked (code {done.returncode}):\n{errors}")
         checked = VariantCheck(**json.loads(read_text(answer)))
-    if checked.problems:
-        raise SweepError(_listed(checked.problems, len(variants)))
-    return checked
-
-
-def _listed(problems: Mapping[str, Sequence[str]], variants: int) -> str:
     lines = []
-    for problem, labels in problems.items():
-        where = "in every variant" if len(labels) == variants > 1 else "; ".join(labels)
+    for problem, labels in checked.problems.items():
+        where = "in every variant" if len(labels) == len(variants) > 1 else "; ".join(labels)
         lines.append(f"{where}:\n    {problem}".replace("\n", "\n  "))
-    return "\n  ".join(["no run was started, since the config has problems:", *lines])
+    if lines:
+        raise SweepError("\n  ".join(["no run was started, since the config has problems:", *lines]))
+    return checked
