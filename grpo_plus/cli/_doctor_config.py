@@ -279,8 +279,7 @@ class _ConfigCheck:
         from grpo_verifiers.exec.runner import close_shared_runners
 
         functions = [*(self.script.reward_funcs or []), self.script.reward_model_name_or_path]
-        if any(functions):
-            names = ", ".join(filter(None, functions))
+        if names := ", ".join(filter(None, functions)):
             self.examination.unchecked.append(f"golds of reward functions and models: {names}")
         try:
             for part in self._parts():

@@ -65,8 +65,7 @@ class ProgressLines(TrainerCallback):
         if not state.is_world_process_zero or not logs:
             return
         if any(key.startswith("eval_") for key in logs):
-            words = evaluation_words(logs)
-            if words:
+            if words := evaluation_words(logs):
                 self._print(f"step {state.global_step}: evaluation: {', '.join(words)}")
         elif "train_runtime" in logs:
             self._print(f"trained to step {state.global_step} in {duration(logs['train_runtime'])}")

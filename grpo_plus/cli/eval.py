@@ -239,8 +239,7 @@ def _prompt_of(options: argparse.Namespace) -> dict[str, str]:
 def _check_columns(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace, run: RunSettings) -> None:
     from grpo_plus.cli._prompts import check_columns, prompt_problems
 
-    problems = prompt_problems(options.prompt)
-    if problems:
+    if problems := prompt_problems(options.prompt):
         raise UserError(" ".join(problems))
     try:
         check_columns(rows, options.prompt, f"--split {options.split}")
@@ -357,10 +356,9 @@ class _Progress:
     def advance(self, samples: "Sequence[EvalSample]") -> None:
         """Count verified samples."""
         self._done += len(samples)
-        for sample in samples:
-            score = next(iter(sample.verdicts.values()))["score"]
-            if score is not None:
-                self._scores = [self._scores[0] + score, self._scores[1] + 1]
+        firsts = (next(iter(sample.verdicts.values()))["score"] for sample in samples)
+        scores = [score for score in firsts if score is not None]
+        self._scores = [self._scores[0] + sum(scores), self._scores[1] + len(scores)]
         shown = f"mean score {self._scores[0] / self._scores[1]:.3f}" if self._scores[1] else "no scores yet"
         self.bar.update(self._task, advance=len(samples), description=shown)
         if not self._terminal and (self._done == self._total or time.monotonic() - self._last_line > 10):

@@ -90,10 +90,9 @@ def run(arguments: Sequence[str]) -> int:
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
     from grpo_plus.recipe.rewards import named_weights, weight_problems
 
-    problems = weight_problems(parsed.training.recipe, functions)
-    if problems:
-        raise UserError(" ".join(problems))
     recipe = parsed.training.recipe
+    if problems := weight_problems(recipe, functions):
+        raise UserError(" ".join(problems))
     own = {part.label: 1.0 for part in recipe.environments.values() if part.rewards}
     return [*named_weights(recipe, functions), *own.items()]
 
@@ -409,8 +408,7 @@ def _prompt_lines(prompt: "Mapping[str, Any]") -> list[str]:
     if not prompt:
         return []
     lines = ["prompt:", *(f"  {key}: {value}" for key, value in prompt.items())]
-    template = prompt.get("template")
-    if template:
+    if template := prompt.get("template"):
         lines += [f"    {FORMATS[template].text}", f"    checked by verifiers: [{FORMATS[template].checked_by}]"]
     return [*lines, ""]
 

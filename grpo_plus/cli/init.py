@@ -150,8 +150,7 @@ def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> li
             f"{', '.join(map(str, different))}: there already, and different. Nothing was written: --force replaces, "
             "--out names another folder."
         )
-    folders = [path for path in different if path.is_dir()]
-    if folders:
+    if folders := [path for path in different if path.is_dir()]:
         raise UserError(f"{', '.join(map(str, folders))}: a folder, but a file is expected. Nothing was written.")
     lines = []
     for path, text in texts.items():

@@ -109,12 +109,10 @@ def _compare(manifest: "SweepManifest", arguments: Sequence[str]) -> int:
             code = 1
         else:
             print(f"report: {path}")
-    failed = [run for run, state in states.items() if state == "failed"]
-    if failed:
+    if failed := [run for run, state in states.items() if state == "failed"]:
         print(f"{len(failed)} of {len(plan.runs)} runs failed; the end of {failed[0].log}:", file=sys.stderr)
         print("\n".join(f"    {line}" for line in log_tail(failed[0].log)), file=sys.stderr)
-    left = len(plan.runs) - len(finished)
-    if left:
+    if left := len(plan.runs) - len(finished):
         print(f"\n{left} of {len(plan.runs)} runs are not finished. To resume:", file=sys.stderr)
         print(f"  {PROG} {shlex.join(arguments)}", file=sys.stderr)
     if failed:

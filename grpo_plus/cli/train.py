@@ -36,8 +36,7 @@ HOSTS = ("trl", "transformers", "accelerate", "peft", "torch")
 
 def run(arguments: Sequence[str]) -> int:
     """Check everything, then train in this process, or through ``accelerate launch`` if there are launch arguments."""
-    help_flags = {"-h", "--help", "--help-all", "--help_all"} & set(arguments)
-    if help_flags:
+    if help_flags := {"-h", "--help", "--help-all", "--help_all"} & set(arguments):
         from grpo_plus.cli._help import show
 
         return show(PROG, everything=bool(help_flags & {"--help-all", "--help_all"}))
@@ -294,8 +293,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     if prompt:
         _show_prompt(next(iter(sets["dataset_train_split"])), tokenizer, args, prompt)
     init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
-    micro = args.per_device_train_batch_size
-    start = Base(path, init, quantisation, adapter, computing_of(args), micro)
+    start = Base(path, init, quantisation, adapter, computing_of(args), args.per_device_train_batch_size)
     initial = begin(parsed, start, tokenizer, splits, sets, resumed, _print)
     if initial.model != path:
         path, args.model_init_kwargs = initial.model, init | {"revision": None}
@@ -357,16 +355,13 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
     from grpo_plus.recipe.tools import schemas_of
 
     tools = schemas_of(args.recipe, row)
-    text = sample(
-        row["prompt"], tokenizer, {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
-    )
+    keywords = {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
+    text = sample(row["prompt"], tokenizer, keywords)
     _print("A prompt, as the model reads it:", text)
     name = str(getattr(tokenizer, "name_or_path", "") or "the model")
     _print(*(f"note: {note}" for note in template_notes(args, prompt, name, tokenizer, text)))
-    entries = [part.entry for part in args.recipe.verifiers]
-    if text.rstrip().endswith("<think>") and any(
-        entry.name == "think_format" and "prefilled" not in entry.kwargs for entry in entries
-    ):
+    formats = [part.entry for part in args.recipe.verifiers if part.entry.name == "think_format"]
+    if text.rstrip().endswith("<think>") and any("prefilled" not in entry.kwargs for entry in formats):
         _print("It ends with <think>, which no completion will repeat: write {name: think_format, prefilled: true}.")
 
 

@@ -249,12 +249,11 @@ class _AtStart(TrainerCallback):
     """Call a function once when training begins: the weights are on all ranks, and none has changed."""
 
     def __init__(self, call: Callable[[], None]) -> None:
-        self._call: Callable[[], None] | None = call
+        self._calls = [call]
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call()
+        while self._calls:
+            self._calls.pop()()
 
 
 @contextmanager
