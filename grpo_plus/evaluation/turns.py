@@ -73,7 +73,7 @@ class TurnSampler:
         self._pairs, self._seed = pairs, seed
         calling.open(rows)
         batch = sample_tool_rollouts(self._drawer, rows)
-        calling.ask_rewards()
+        calling.request_rewards()
         samples = [self._sample(place, *pair, rows[place], batch) for place, pair in enumerate(pairs)]
         return Completed(
             batch.prompts, batch.completions, batch.ids, None if self._turns is None else self._turns.turns, samples

@@ -51,8 +51,8 @@ def result_table(manifest: SweepManifest) -> Table:
 
 def verdict_lines(manifest: SweepManifest) -> list[str]:
     """Return a sentence for each figure: the best variant, or no significant difference over the seeds."""
-    sentences = (verdict(title, values)[1] for title, values in _figures(manifest).items() if title != SECONDS)
-    return list(filter(None, sentences))
+    figures = _figures(manifest).items()
+    return [text for title, values in figures if title != SECONDS and (text := verdict(title, values)[1])]
 
 
 def _cell(title: str, values: Sequence[float]) -> str:
@@ -88,8 +88,7 @@ class SweepProgress:
         """Return the number of signals, and report the first."""
         if signals and not self._stopping:
             self._stopping = True
-            runs = "the run" if len(live) == 1 else f"{len(live)} runs"
-            self.say(f"stopping: {runs} may save and exit; Ctrl-C again kills the rest at once")
+            self.say(f"stopping: {counted(len(live), 'run')} may save and exit; Ctrl-C again kills the rest at once")
         return signals
 
     def say(self, text: str) -> None:

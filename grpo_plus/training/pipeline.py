@@ -198,7 +198,7 @@ class Pipeline:
             self.verifiers.check_row(rows[0] if rows else {}, training=self.host.model.training)
             for hook in self.hooks:
                 hook.prompts(rows)
-            output = self.allowed_tokens.add(trl(rows), ours=self._sampler is not None)
+            output = self.allowed_tokens.add(trl(rows), own_sampler=self._sampler is not None)
         assert own.scored is not None
         batch = replace(own.scored, output=output)
         for hook in self.hooks:

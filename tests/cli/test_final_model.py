@@ -69,7 +69,7 @@ def test_with_torn_checkpoints_only_auto_begins_anew_and_last_says_why_not(cli, 
     os.truncate(out / "checkpoint-1" / "optimizer.pt", 0)
     err = cli.refused("train", path, "--resume_from_checkpoint", "last")
     assert re.search(r"holds no complete checkpoint\..*\n  checkpoint-1 is passed over: optimizer.pt has 0 of ", err)
-    assert "None is whole: checkpoint-1 is passed over: optimizer.pt" in cli.refused("train", path)
+    assert "None is complete: checkpoint-1 is passed over: optimizer.pt" in cli.refused("train", path)
     told = cli.done("train", path, "--resume_from_checkpoint", "auto")
     assert "checkpoint-1 is passed over: optimizer.pt has 0 of" in told
     assert "The run starts from the beginning." in told

@@ -76,7 +76,7 @@ def test_what_cannot_vary_is_said():
         (["--advantage=sign"], "expected an option and its values"),
         (["advantage="], "has no values"),
         (["advantage={a"], "no valid YAML"),
-        (["critic={lam: 1, lam: 2}"], "given twice"),
+        (["critic={lam: 1, lam: 2}"], "appears twice"),
         (["advantage=a,b", "advantage=c"], "advantage more than once"),
         (["advantage=sign,rloo,sign"], "'advantage=sign' more than once"),
         (["critic={lam: 1}", "critic.lam=1,2"], "vary one of the two"),
@@ -222,7 +222,7 @@ def test_ctrl_c_lets_a_run_save_and_the_next_start_goes_on_from_there(fake, fold
     plan, go = fake(body, seeds="1")
     presses, before = [], signal.getsignal(signal.SIGINT)
     assert go(lambda: presser(folder, presses, 1)) == ["stopped", "waiting"]
-    assert "stopping: the run may save and exit" in capsys.readouterr().err
+    assert "stopping: 1 run may save and exit" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
     (folder / "script.py").write_text((folder / "script.py").read_text().replace("time.sleep(1000)", 'end("done", 0)'))
     assert go() == ["finished", "finished"]

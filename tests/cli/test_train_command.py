@@ -233,7 +233,7 @@ def test_yaml_has_merge_keys_and_comments_and_keys_that_it_takes_for_true(cli, f
     assert read_yaml(path) == {"critic": {"on": "trunk", "off": False}, "yes": True}
     assert mapping("critic", "{on: model}") == {"on": "model"}
     path.write_text("{on: 1, on: 2}")
-    with pytest.raises(ValueError, match="'on' is given twice"):
+    with pytest.raises(ValueError, match="'on' appears twice"):
         read_yaml(path)
 
 

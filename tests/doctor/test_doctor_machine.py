@@ -92,7 +92,7 @@ def test_a_package_that_is_not_there(tmp_path, clean_environment):
                 (tmp_path / each.name).symlink_to(each)
     found = interpreter(clean_environment, tmp_path, isolated=True)
     assert found.one("package-missing") == {
-        "code": "package-missing", "severity": "problem", "thing": "bitsandbytes", "value": "not installed, wanted >=0.49"
+        "code": "package-missing", "severity": "problem", "thing": "bitsandbytes", "value": "not installed, required: >=0.49"
     }  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def test_a_kernel_that_confines_nothing(clean_environment):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
-    [("GRPO_VERIFIERS_WORKERS", "many", "'many', expected a whole number"), ("GRPO_VERIFIERS_MEMORY", "0.02", "")],
+    [("GRPO_VERIFIERS_WORKERS", "many", "'many', expected an integer"), ("GRPO_VERIFIERS_MEMORY", "0.02", "")],
 )
 def test_a_worker_that_cannot_be_started(monkeypatch, variable, value, words):
     from grpo_verifiers.exec.runner import close_shared_runners

@@ -331,7 +331,7 @@ def test_machines_that_lack_something_are_named_with_what_they_lack(fake, cluste
     plan, go = fake('end("done", 0)', seeds="1")
     share = on_ray.TaskContext(plan, naming_us, folder="/nowhere")
     assert "the folder /nowhere, where the sweep was started, is not there" in on_ray.lacks(share)
-    with pytest.raises(SweepError, match=r"(?s)cannot take part in the sweep: \S+: the folder /nowhere.*goes on"):
+    with pytest.raises(SweepError, match=r"(?s)cannot take part in the sweep: \S+: the folder /nowhere.*Resume with"):
         go(folder="/nowhere")
 
     large("large")

@@ -335,10 +335,10 @@ def oom(*_, **__):
 
 SHARED = ("sharded", None)
 ENDINGS = {
-    "the sampling of the host": ({}, lambda run: Card(run, "drawing", 4), "all rows at once, and drawing rows again, .*set rollout: auto"),
+    "the sampling of the host": ({}, lambda run: Card(run, "drawing", 4), "all rows at once, and sampling rows again, .*set rollout: auto"),
     "a model that draws by itself": (
         {"rollout": "auto"}, lambda run: (setattr(run.model, "generate", run.model.generate), Card(run, "drawing", 4)),
-        r"The model's own generate drew all rows at once \(generate was replaced on this model\)",
+        r"The model's own generate samples all rows at once \(generate was replaced on this model\)",
     ),
     "a reward model": ({"reward": lambda *_, **__: oom()}, None, "while completions were scored: .*lower steps_per_generation"),
     "between the passes": ({}, lambda run: run.add_callback(type("Full", (TrainerCallback,), {"on_step_end": lambda *_, **__: oom()})()), "out of memory between the passes"),
@@ -415,7 +415,7 @@ class TestEndings:
             ("scoring", "in a pass without gradient, with one completion at a time"),
             ("loss", "in the update, with one completion of at most"),
             ("backward", "in the update, with one completion of at most"),
-            ("drawing", "while completions were drawn: .* Not even one completion at a time fits"),
+            ("drawing", "while completions were sampled: .* Not even one completion at a time fits"),
         ):
             run = make(kind, rollout="auto", num_iterations=2)
             Card(run, where, 0)

@@ -280,7 +280,7 @@ ERRORS = [
     ("no schema", "is of schema None", "Upgrade grpo_plus"),
     ("out is a folder", "is a folder", "give the file"),
     ("out unwritable", "cannot be written", "--out"),
-    ("twice", "is given twice", "once"),
+    ("twice", "appears twice", "once"),
 ]
 
 

@@ -260,7 +260,7 @@ def config(tmp_path, **settings):
     ({"environment": {}}, r"environment has no name: give a name or a reference, got \{\}"),
     ({"environment": {1: COUNTER, "1": OTHER}}, "environment has '1' twice"),
     ({"environment": f"{FILE}:Speechless"}, "Speechless has no public method that the model could call"),
-    ({"environment": f"{FILE}:Propertied"}, "get_reward is <property.*expected a method: it would never be asked"),
+    ({"environment": f"{FILE}:Propertied"}, "get_reward is <property.*expected a method: it would never be called"),
 ])  # fmt: skip
 def test_wrong_entries_are_clear_errors(tmp_path, settings, said):
     with pytest.raises(ConfigError, match=said):
@@ -275,8 +275,8 @@ def test_data_that_do_not_fit_are_clear_errors(build, given):
         ({}, {"environment": counting}, r"train_dataset has no column 'environment'"),
         ({"train_dataset": strange}, {"environment": counting}, r"the column 'environment' has 'x'.*counting"),
         ({}, {"environment": f"{FILE}:Needy"}, r"no column 'board', which the environment 'Needy' needs"),
-        ({"tools": [own.double]}, {"tools": [DOUBLE]}, r"'double' is the name of a tool that the trainer was given"),
-        ({"environment_factory": own.Counter}, {"environment": COUNTER}, r"was given an environment_factory"),
+        ({"tools": [own.double]}, {"tools": [DOUBLE]}, r"'double' is also the name of a tool passed to the trainer"),
+        ({"environment_factory": own.Counter}, {"environment": COUNTER}, r"got an environment_factory"),
     ):
         with pytest.raises(ConfigError, match=said):
             build(trainer=given(**more), **settings)

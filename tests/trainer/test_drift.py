@@ -10,7 +10,17 @@ from peft import LoraConfig, get_peft_model
 from grpo_plus.engine.dropout import has_dropout
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.rollout import vllm_drift as module
-from grpo_plus.training.rollout.vllm_drift import APART, FLOOR, FOREIGN, GROWN, LARGE, MOST, Gap, judged, likely
+from grpo_plus.training.rollout.vllm_drift import (
+    FLOOR,
+    FOREIGN,
+    GROWTH,
+    LARGE,
+    LARGE_FROM_OBJECT,
+    MAX_GAP,
+    Gap,
+    classify_drift,
+    likely_cause,
+)
 from tests.device import DEVICE
 
 
@@ -32,32 +42,35 @@ def test_the_mean_is_over_what_is_compared_and_the_worst_is_named_over_all_ranks
 @pytest.mark.parametrize("scored", [-math.inf, math.nan])
 def test_an_impossible_token_counts_but_does_not_drown_the_others(scored):
     found = of([-1.0, -1.0], [scored, -1.0], [1, 1])
-    assert (found.worst, found.mean, found.token) == (MOST, MOST / 2, 100)
+    assert (found.worst, found.mean, found.token) == (MAX_GAP, MAX_GAP / 2, 100)
 
 
 def test_the_first_batch_is_judged_by_its_size_and_a_base_that_vllm_loaded_by_itself_more_closely():
-    for limit, verdict, own in ((LARGE, "large", False), (APART, "apart", True)):
-        assert judged([], limit * 0.99, apart=own) is None
-        assert (judged([], limit * 1.01, apart=own), judged([], FOREIGN, apart=own)) == (verdict, "foreign")
-    assert judged([], LARGE * 1.01) == "large"
-    assert judged([0.04], APART * 1.01, apart=True) is None
-    assert "handed over as an object" in likely("apart", "")
-    assert "temperature (0.7)" in likely("large", "temperature (0.7)")
-    assert "processed_logprobs" not in likely("large", "")
+    for limit, verdict, own in ((LARGE, "large", False), (LARGE_FROM_OBJECT, "object", True)):
+        assert classify_drift([], limit * 0.99, from_object=own) is None
+        assert (classify_drift([], limit * 1.01, from_object=own), classify_drift([], FOREIGN, from_object=own)) == (
+            verdict,
+            "foreign",
+        )
+    assert classify_drift([], LARGE * 1.01) == "large"
+    assert classify_drift([0.04], LARGE_FROM_OBJECT * 1.01, from_object=True) is None
+    assert "passed as an object" in likely_cause("object", "")
+    assert "temperature (0.7)" in likely_cause("large", "temperature (0.7)")
+    assert "processed_logprobs" not in likely_cause("large", "")
 
 
 def test_a_later_batch_is_judged_by_its_growth_and_never_ends_the_run():
     exact, rounded = [1e-6], [0.03]
-    assert judged(exact, FLOOR * 0.99) is None
-    assert judged(exact, FLOOR * 1.01) == "grown"
-    assert judged(rounded, 0.03 * GROWN * 0.99) is None
-    assert (judged(rounded, 0.03 * GROWN * 1.01), judged(exact, FOREIGN * 5)) == ("grown", "grown")
-    assert judged([0.3], 0.3) == "large"
+    assert classify_drift(exact, FLOOR * 0.99) is None
+    assert classify_drift(exact, FLOOR * 1.01) == "grown"
+    assert classify_drift(rounded, 0.03 * GROWTH * 0.99) is None
+    assert (classify_drift(rounded, 0.03 * GROWTH * 1.01), classify_drift(exact, FOREIGN * 5)) == ("grown", "grown")
+    assert classify_drift([0.3], 0.3) == "large"
 
 
 def course(*means):
     first = []
-    return [judged(first, mean) for mean in means]
+    return [classify_drift(first, mean) for mean in means]
 
 
 def test_one_odd_batch_at_the_start_does_not_hide_later_growth():
@@ -88,4 +101,4 @@ def test_a_difference_of_positions_is_not_taken_for_another_model(build, tmp_pat
     trainer = build(trainer={"model": str(tmp_path / architecture)})
     drift = next(hook for hook in trainer.pipeline.stages if isinstance(hook, module.LogpDrift))
     with nullcontext() if architecture == "gpt2" else pytest.raises(module.DriftError, match="another model"):
-        drift._judge(Gap(total=2 * FOREIGN, tokens=1, token=5))
+        drift._report(Gap(total=2 * FOREIGN, tokens=1, token=5))

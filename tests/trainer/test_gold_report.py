@@ -6,8 +6,9 @@ import pytest
 from datasets import Dataset, IterableDataset
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.training.scoring.verifiers import Verifiers, evenly, nearly_read
+from grpo_plus.training.scoring.verifiers import Verifiers, near_miss_columns
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.stats import evenly
 from tests.device import FLOAT32
 
 GOLDS = ["42", "", r"\frac43", "}{", "$5$"]
@@ -56,10 +57,10 @@ def test_a_sample_of_tests_is_tried_and_what_is_weak_has_its_place_in_the_datase
     verification = Verifiers.of(config(verifiers=["code"]).recipe)
     verification.report_golds(code_rows(*[ADD] * 30, *[WEAK] * 10))
     said = capsys.readouterr().out
-    assert all(words in said for words in ("12 of 40 rows were looked at", "9 of 12 rows of tests fail"))
+    assert all(words in said for words in ("12 of 40 rows were checked", "9 of 12 rows of tests fail"))
     assert [f"row {row}: " in said for row in (26, 30, 33, 36, 39)] == [False, True, True, True, False]
     assert verification.golds["code"]["ok"] is False
-    assert verification.golds["code"]["lines"][0] == "12 of 40 rows were looked at."
+    assert verification.golds["code"]["lines"][0] == "12 of 40 rows were checked."
     verification.report_golds(code_rows(ADD, ADD))  # sound ones are not talked about but kept
     assert capsys.readouterr().out == ""
     assert verification.golds["code"]["ok"] is True
@@ -108,6 +109,6 @@ def test_a_column_that_nobody_reads_and_is_nearly_wanted_is_said(build, sums, ca
     build(trainer={"train_dataset": sums}, verifiers=["exact"])
     assert "nothing reads" not in caplog.text
     absent = {"row_schema": ["json_schema"]}
-    assert nearly_read(["prompt", "answer", "subject"], absent, {"prompt", "answer"}) == []
-    assert nearly_read(["row_schem"], absent, {"row_schem"}) == []
-    assert len(nearly_read(["rows_schema", "rowschema"], absent, set())) == 2
+    assert near_miss_columns(["prompt", "answer", "subject"], absent, {"prompt", "answer"}) == []
+    assert near_miss_columns(["row_schem"], absent, {"row_schem"}) == []
+    assert len(near_miss_columns(["rows_schema", "rowschema"], absent, set())) == 2

@@ -6,7 +6,7 @@ import pytest
 
 from grpo_plus.advantages import RewardTable, compute_advantages
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.scoring.step_source import PATIENCE, StepSource, steps_seen
+from grpo_plus.training.scoring.step_source import PATIENCE, StepSource, step_evidence
 from grpo_plus.training.scoring.verifiers import LiveVerifier, Verifiers
 from grpo_verifiers import Status, Step, Verdict, all_of, gated, get_verifier, verifier
 from grpo_verifiers.verifying import REGISTRY
@@ -142,17 +142,17 @@ IDLE = [
 
 
 def seen(*verdicts, empty=False):
-    return steps_seen(verdicts, [[] if empty else [1]] * len(verdicts), lambda ids: 5 * len(ids))
+    return step_evidence(verdicts, [[] if empty else [1]] * len(verdicts), lambda ids: 5 * len(ids))
 
 
 def test_only_judged_completions_that_are_not_empty_say_something():
     assert (seen(*NOTHING).without, seen(PLAIN, *NOTHING, STEPPED, PLAIN).without) == (0, 2)
     assert seen(PLAIN, empty=True).without == 0
-    assert seen(*NOTHING, STEPPED).given
-    assert not seen(PLAIN, *NOTHING).given
+    assert seen(*NOTHING, STEPPED).any_steps
+    assert not seen(PLAIN, *NOTHING).any_steps
     for idle in IDLE:  # one scored character beside them is enough
         found = seen(idle, Verdict(0.0, steps=(Step(0, 1, None), Step(4, 9, 0.0))))
-        assert (found.given, found.without) == (True, 1)
+        assert (found.any_steps, found.without) == (True, 1)
     assert seen(Verdict(None, Status.WRONG)).example == "the score None (wrong)"
 
 
@@ -160,8 +160,8 @@ def test_only_judged_completions_that_are_not_empty_say_something():
 @pytest.mark.parametrize("name", ["mine", None])
 def test_steps_without_a_score_or_a_character_are_none(idle, name):
     found = seen(idle, *NOTHING)
-    assert (found.given, found.without) == (False, 1)
-    assert "only steps that have no score or hold no character" in found.example
+    assert (found.any_steps, found.without) == (False, 1)
+    assert "only steps that have no score or contain no character" in found.example
     source = StepSource(name, {"mine": None})
     for _ in range(PATIENCE - 1):
         assert source.labels([{"mine": found}], training=True) == ["mine"]

@@ -150,7 +150,7 @@ def test_held_out_accuracy_rises_where_rules_give_the_labels_and_is_chance_where
     assert logged[-1]["reward_model/fresh_accuracy"] > 0.9
     assert trainer.state.log_history[0]["reward_model/fresh_accuracy"] == 0.5
     assert logged[0]["reward_model/loss"] > 2 * logged[-1]["reward_model/loss"]
-    prompts = {trainer.processing_class.decode(one.prompt) for one in trainer.pipeline.reward_model.pairs.held}
+    prompts = {trainer.processing_class.decode(one.prompt) for one in trainer.pipeline.reward_model.pairs.held_out}
     assert prompts
     assert all(is_held_out(prompt, 0.3) for prompt in prompts)
     kept = {trainer.processing_class.decode(one.prompt) for one in trainer.pipeline.reward_model.pairs.history.items}
@@ -254,7 +254,7 @@ def test_a_run_that_resumes_is_the_one_that_was_not_interrupted(trained, tmp_pat
     assert same(one.scorer.tensors(), other.scorer.tensors())
     assert any("adam" in name for name in one.scorer.tensors())
     assert same(one.pairs.tensors(), other.pairs.tensors())
-    assert list(one.pairs.held) == list(other.pairs.held)
+    assert list(one.pairs.held_out) == list(other.pairs.held_out)
     assert one.pairs.history.items == other.pairs.history.items != []
     assert same(weights(whole), weights(again))
     for step in (3, 5):
@@ -441,7 +441,7 @@ def test_an_adapter_that_another_one_starts_from_keeps_its_scale_and_another_bas
     assert "was trained on" not in caplog.text
     config.write_text(config.read_text().replace(json.loads(config.read_text())["base_model_name_or_path"], "/other"))
     build(trainer=lora(), reward_model={"start": str(config.parent), "every": 0})
-    assert "was trained on /other, and stands on" in caplog.text
+    assert "was trained on /other, and the base is" in caplog.text
 
 
 def test_a_checkpoint_names_tensors_as_it_always_did_and_updates_without_numbers_are_said(build, caplog):
@@ -476,7 +476,7 @@ def test_stores_of_pairs_are_saved_as_they_stand_and_loaded_over_what_was_there(
     host = SimpleNamespace(args=SimpleNamespace(seed=0), accelerator=SimpleNamespace(process_index=0))
 
     def stores(pairs):
-        return [list(store) for store in (pairs.fresh, pairs.held, pairs.history.items)]
+        return [list(store) for store in (pairs.fresh, pairs.held_out, pairs.history.items)]
 
     def copied(pairs):
         other = RewardPairs(RewardModelOptions(replay=0.5))

@@ -269,7 +269,7 @@ def test_two_ranks_score_within_their_supports(ranks):
 @pytest.mark.sample(1)
 def test_where_the_support_is_unknown_a_run_says_so_once(watched, caplog):
     trainer, watch = watched(generation_kwargs={"no_repeat_ngram_size": 2}, **CUTS["top_k"])
-    (said,) = [record.getMessage() for record in caplog.records if "not known which tokens" in record.getMessage()]
+    (said,) = [record.getMessage() for record in caplog.records if "allowed tokens are unknown" in record.getMessage()]
     assert all(words in said for words in ("top_k (5)", "no_repeat_ngram_size"))
     assert all(len(row) == 0 for output in watch.batches for row in output["support"])
     assert "rollout/outside_support" not in trainer.state.log_history[0]
@@ -286,7 +286,7 @@ def test_settings_of_the_models_own_generation_config_are_named(build, caplog):
     assert [
         record.getMessage().count("suppress_tokens ([7])")
         for record in caplog.records
-        if "drawn" in record.getMessage()
+        if "changes the samples" in record.getMessage()
     ] == [1]
     assert "epsilon_cutoff" not in caplog.text
 
@@ -310,7 +310,7 @@ def test_a_config_that_draws_from_another_distribution_has_a_note(settings, word
 
 
 def test_explain_says_what_is_scored_over(cli, tmp_path):
-    for rollout, words in (("auto", "the tokens that could be drawn"), ("stock", "the whole vocabulary")):
+    for rollout, words in (("auto", "the allowed tokens"), ("stock", "the full vocabulary")):
         path = tmp_path / f"{rollout}.yaml"
         path.write_text(f"output_dir: out\nmodel_name_or_path: m\nadvantage: zscore\nrollout: {rollout}\ntop_p: 0.9\n")
         code, out, _ = cli("explain", "--config", path)

@@ -83,7 +83,7 @@ def test_solutions_that_cannot_be_learned_are_refused(refused, write, case):
 @pytest.mark.slow
 def test_a_missing_dataset_is_named_and_everything_held_out_is_an_error(refused):
     assert "'./nowhere.jsonl' does not exist" in refused(warm_start={"dataset": "./nowhere.jsonl"})
-    assert "all of 16 are held out" in refused(measure={"split": "train"})
+    assert "all of 16 are measured or evaluated" in refused(measure={"split": "train"})
 
 
 def plain():

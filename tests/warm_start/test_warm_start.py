@@ -109,7 +109,7 @@ def test_grpo_begins_with_the_warm_started_weights_and_a_second_run_reuses_them(
     trainer, said = build()
     (folder,) = kept_in(tmp_path / "out" / "_warm_start")
     assert "warm start: supervised training, 2 steps of 16 of 16 solutions" in said
-    assert f"kept in {folder}." in said
+    assert f"stored in {folder}." in said
     kept = load_file(folder / "model.safetensors")
     held = dict(trainer.model.named_parameters())
     assert all(torch.equal(held[name].cpu(), weight) for name, weight in kept.items())
@@ -180,7 +180,7 @@ def test_full_trains_all_weights_where_the_run_trains_an_adapter_on_rows_that_ar
     base = trainer.accelerator.unwrap_model(trainer.model).get_base_model().model.embed_tokens.weight
     assert torch.equal(base.cpu(), kept["model.embed_tokens.weight"])
     assert "ref" not in trainer.model.peft_config
-    assert "3 rows are left out: their prompts are held out for measure or evaluation" in said
+    assert "3 rows are left out: their prompts are measured or evaluated" in said
     assert json.loads((folder / "warm_start.json").read_text())["facts"]["rows"] == 13
 
 
@@ -252,7 +252,7 @@ def test_a_resumed_run_keeps_the_warm_start_that_it_began_with_where_it_was_move
     (folder / "adapter_model.safetensors").unlink()
     code, _, err = cli("train", config(**{**on, "max_steps": 5, "warm_start": {"steps": 5}}))
     assert code == 2
-    assert "is not whole (adapter_model.safetensors is missing). Make it anew" in err
+    assert "is not complete (adapter_model.safetensors is missing). Repeat it" in err
 
 
 @pytest.mark.slow

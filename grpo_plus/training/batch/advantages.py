@@ -138,7 +138,7 @@ class Advantages(TrainerStage):
         elif self._recipe.own_turns:
             found = [turn_scores(turns, spans) for turns, spans in told]
         else:
-            seen = gather_objects([self._verification.steps_seen(ids, host.processing_class)])
+            seen = gather_objects([self._verification.step_evidence(ids, host.processing_class)])
             labels = self._source.labels(seen, training=host.model.training)
             self._settle_outcome(labels)
             found = self._verification.steps(labels, completions, host.processing_class)

@@ -1,4 +1,4 @@
-"""Truncated sampling in a trainer: tokens are scored among those that sampling allowed, which the batch keeps."""
+"""Truncated sampling in a trainer: the batch stores the allowed tokens, and tokens are scored among them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ logger = get_logger(__name__)
 
 
 class AllowedTokenScoring(TrainerStage):
-    """Computes log-probabilities among the allowed tokens of completions sampled here, or by a vLLM of ours.
+    """Computes log-probabilities among the allowed tokens, unless TRL's own vLLM client samples.
 
     TRL scores a generation batch before it returns it: the rows of such a call are those sampled last.
     """
@@ -30,10 +30,10 @@ class AllowedTokenScoring(TrainerStage):
         self._served = False
         self._rows: Sequence[Tensor] | None = None  # allowed tokens of the rows that are being scored
         self._turns = 0
-        self._said = False
+        self._warned = False
 
     def after_loading(self, host: Host) -> None:
-        """Name settings of the model's own generation config that change what is drawn."""
+        """Warn about settings of the model's own generation config that change the distribution."""
         super().after_loading(host)
         stored = getattr(plain_model(host, host.model), "generation_config", None)
         if stored is None or host.args.use_vllm or not host.accelerator.is_main_process:
@@ -46,46 +46,26 @@ class AllowedTokenScoring(TrainerStage):
             logger.warning("generation_config of the model, %s: %s.", changing, UNSCORED)
 
     def take(self, rollout: Rollout | None, served: Any) -> None:
-        """Keep the allowed tokens of a new turn, sampled by a vLLM of ours, else by ``rollout``, else by TRL."""
+        """Take the allowed tokens of a new turn from the sampler: ``served`` (vLLM), else ``rollout``, else TRL's."""
         self._turns += 1
         self._served, self._sampler = served is not None, rollout if served is None else served
         self._rows = self._sampler.allowed if self._sampler is not None and self._turns == 1 else None
 
-    def _unknown(self) -> str | None:
-        """Why it is not known what completions were drawn from; None where that was everything."""
+    def _why_unknown(self) -> str | None:
+        """The reason why the allowed tokens are unknown; None if all tokens were allowed."""
         if self._turns != 1:
-            return "completions were made of several turns" if self._turns else "the completions were drawn elsewhere"
+            return "completions have several turns" if self._turns else "the completions were sampled elsewhere"
         if self._served:
             return (
-                f"vLLM tells of {self._sampler.top_n} tokens beside each sampled one, and more could be drawn (or it "
-                "does not return processed log-probabilities; a server takes a larger --max-logprobs)"
+                f"vLLM returned {self._sampler.top_n} log-probabilities per token, and more tokens were possible (or "
+                "they are not processed log-probabilities; a server takes a larger --max-logprobs)"
             )
         rollout = self._sampler
         if rollout is None:
             return None
         if rollout.stock is not None:
-            return f"generate drew the completions ({rollout.stock})"
-        return None if rollout.allowed is None else "completions are not as they were drawn"
-
-    def _say(self, why: str) -> None:
-        if not self._said and self.host.accelerator.is_main_process:
-            logger.warning(
-                "%s: %s, so it is not known which tokens could be drawn. The loss scores them over the whole "
-                "vocabulary: log-probabilities and ratios are not those of what was drawn. To be without it: top_p "
-                "1.0, top_k 0 and min_p 0.",
-                shown(self.host.args),
-                why,
-            )
-        self._said = True
-
-    def _found(self, lengths: Sequence[int]) -> list[Tensor]:
-        """The supports of completions of these lengths; all are empty where none are known."""
-        found = [unknown() for _ in lengths]
-        if self._rows is not None and len(self._rows) == len(lengths):
-            found = fitting(self._rows, lengths)
-        if not any(map(len, found)) and (why := self._unknown()) is not None:
-            self._say(why)
-        return found
+            return f"the model's own generate sampled the completions ({rollout.stock})"
+        return None if rollout.allowed is None else "completions changed after sampling"
 
     @contextmanager
     def of_round(self) -> Iterator[None]:
@@ -96,11 +76,23 @@ class AllowedTokenScoring(TrainerStage):
         finally:
             self._rows = None
 
-    def add(self, output: dict[str, Any], *, ours: bool) -> dict[str, Any]:
-        """The output with the allowed tokens of its rows, empty where unknown; ``ours``: TRL did not sample."""
-        if self._rows is None and not (ours and truncation(self.host.args)):
+    def add(self, output: dict[str, Any], *, own_sampler: bool) -> dict[str, Any]:
+        """The output with the allowed tokens of its rows, empty if unknown; ``own_sampler``: TRL did not sample."""
+        if self._rows is None and not (own_sampler and truncation(self.host.args)):
             return output
-        return output | {SUPPORT: self._found(output["completion_mask"].sum(1).tolist())}
+        lengths = output["completion_mask"].sum(1).tolist()
+        rows = [unknown() for _ in lengths]
+        if self._rows is not None and len(self._rows) == len(lengths):
+            rows = fitting(self._rows, lengths)
+        if not any(map(len, rows)) and (why := self._why_unknown()) is not None:
+            if not self._warned and self.host.accelerator.is_main_process:
+                logger.warning(
+                    "%s: %s, so the allowed tokens are unknown. The loss scores tokens over the full vocabulary: "
+                    "log-probabilities and ratios are not those of sampling. To avoid this, set top_p 1.0, top_k 0 and "
+                    "min_p 0.", shown(self.host.args), why,
+                )  # fmt: skip
+            self._warned = True
+        return output | {SUPPORT: rows}
 
     @contextmanager
     def of_micro_batch(self, inputs: Mapping[str, Any]) -> Iterator[None]:

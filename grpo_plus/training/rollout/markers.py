@@ -1,4 +1,4 @@
-"""What may not stand in the result of a tool: the marks by which a chat template says who speaks."""
+"""Role marks of a chat template, which the result of a tool must not contain."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -6,9 +6,9 @@ from typing import Any
 
 _SENTINEL = "GRPOPLUSRESULT"
 _MARK = re.compile(r"<[^<>\s]{1,64}>|\[/?[A-Z_]{2,32}\]|^#{2,4} ?\w[^\n]{0,40}:", re.MULTILINE)
-"""What a mark looks like in a template: ``<|im_start|>``, ``</tool_response>``, ``[INST]``, ``### Response:``."""
+"""Marks in a template: ``<|im_start|>``, ``</tool_response>``, ``[INST]``, ``### Response:``."""
 _OPENING = ("<", "[", "{", "|", "#")
-"""How added tokens begin that are marks, and no spaces or words."""
+"""First characters of added tokens that are marks; others are spaces or words."""
 _ESCAPE = "\\"
 
 
@@ -20,16 +20,16 @@ class Markers:
         special = set(tokenizer.all_special_tokens)
         self._ids = {number for text, number in tokenizer.get_added_vocab().items() if text in marks or text in special}
         self._marks = sorted({*marks, *filter(None, tokenizer.all_special_tokens)}, key=len, reverse=True)
-        self._found = re.compile("|".join(map(re.escape, self._marks))) if self._marks else None
+        self._pattern = re.compile("|".join(map(re.escape, self._marks))) if self._marks else None
 
     def without(self, text: str) -> str:
-        """The text with a backslash behind the first character of each mark; others are returned as they are.
+        """The text with a backslash after the first character of each mark.
 
-        A normaliser may still make a mark of what looks like none: then whatever a mark is made of goes.
+        If a normaliser still produces a mark from the text, all punctuation of marks is removed.
         """
-        if self._found is not None:
-            while self._found.search(text):
-                text = self._found.sub(lambda mark: mark.group()[0] + _ESCAPE + mark.group()[1:], text)
+        if self._pattern is not None:
+            while self._pattern.search(text):
+                text = self._pattern.sub(lambda mark: mark.group()[0] + _ESCAPE + mark.group()[1:], text)
         if self._ids and not self._ids.isdisjoint(self._encode(text)):
             text = re.sub(r"[^\w\s.,;:+*/=-]", " ", text)
             while not self._ids.isdisjoint(self._encode(text)):
@@ -40,8 +40,7 @@ class Markers:
 def markers_of(tokenizer: Any, template: str | None = None, **keywords: Any) -> Markers:
     """The marks that a template writes around the messages of a conversation with a tool, and all special tokens.
 
-    Special are also those that the tokenizer only has among its added tokens, such as ``<|eom_id|>`` and
-    ``<|return|>``: a template writes them in other conversations than this one.
+    Special tokens include added ones such as ``<|eom_id|>``, which a template writes in other conversations.
     """
     inner = getattr(tokenizer, "tokenizer", tokenizer)
     call = {"type": "function", "function": {"name": _SENTINEL, "arguments": {}}}
@@ -58,7 +57,7 @@ def markers_of(tokenizer: Any, template: str | None = None, **keywords: Any) -> 
             rendered += inner.apply_chat_template(
                 messages, chat_template=template, tokenize=False, add_generation_prompt=True, **keywords
             )
-        except Exception:  # noqa: BLE001, S112 - whatever a template raises about roles that it does not have
+        except Exception:  # noqa: BLE001, S112 - a template may raise any error about unknown roles
             continue
     special = {str(token) for token in inner.added_tokens_decoder.values() if token.special}
     added = [

@@ -1,8 +1,7 @@
-"""Tools and environments of a config in the trainer: sessions apart, and the turns that a completion took.
+"""Tools and environments of a config in the trainer: a session for each completion, and the turns of a completion.
 
-TRL's own loop parses calls, runs them one completion after another and goes on drawing. Here the calls of all
-completions begin as soon as a turn is drawn, each in the session of its completion, and TRL's loop finds them under
-way.
+TRL's own loop parses calls, runs them one completion after another and continues sampling. Here the calls of all
+completions start as soon as a turn is sampled, each in the session of its completion; TRL's loop only waits for them.
 """
 
 import sys
@@ -10,17 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.tools import COLUMN, call_problems
 from grpo_plus.sampling.token_spans import decoder
 from grpo_plus.training.hooks import PromptRow, Setup, TrainerStage
-from grpo_plus.training.rollout.call_rows import CallError, Row, calls_with_results, ok_texts
+from grpo_plus.training.rollout.call_rows import CallError, CallRow, ok_texts
 from grpo_plus.training.rollout.markers import Markers, markers_of
-from grpo_plus.training.rollout.stand_ins import environment_stand_in, tool_stand_in
+from grpo_plus.training.rollout.tool_proxies import environment_proxy, tool_proxy
 from grpo_plus.training.scoring.turn_spans import turns_of
-from grpo_plus.trl.host import Host
+from grpo_plus.trl.host import Host, temporary_attribute
 from grpo_plus.trl.logs import log_metrics
 from grpo_plus.trl.ranks import gather_objects
 from grpo_plus.trl.tools import parse_turn, tools_by_row
@@ -35,7 +35,7 @@ logger = get_logger("grpo_plus")
 
 
 class CallSummary(NamedTuple):
-    """A call as the ranks count it."""
+    """A call in the metrics of all ranks."""
 
     name: str
     status: CallStatus
@@ -44,16 +44,16 @@ class CallSummary(NamedTuple):
 
 @dataclass
 class _Loop:
-    """TRL's loop over a batch while it runs; the lists are its own, and grow.
+    """TRL's loop over a batch while it runs; TRL extends the lists.
 
-    ``over`` are rows that got results and had no room left to say anything behind them.
+    ``full`` are rows with results, but without room for another turn.
     """
 
     prompt_ids: Sequence[Sequence[int]]
     completion_ids: Sequence[Sequence[int]]
     completions: Sequence[list[dict[str, Any]]]
     rounds: int = 0
-    over: set[int] = field(default_factory=set)
+    full: set[int] = field(default_factory=set)
 
 
 class Turns(NamedTuple):
@@ -64,7 +64,7 @@ class Turns(NamedTuple):
 
 
 class ToolLoop(TrainerStage):
-    """The tools and environments of the recipe, with a session for each completion that is being sampled."""
+    """The tools and environments of the recipe, with a session for each completion during sampling."""
 
     name = "calling"
 
@@ -74,29 +74,26 @@ class ToolLoop(TrainerStage):
         self._warned: set[tuple[str, str]] = set()
         self._parts = (*self._tools, *self._environments.values())
         self._sessions: Sessions | None = None
-        self._markers: Markers | None = None
-        self._rows: list[Row] = []
-        self._places: dict[int, int] = {}  # id of an environment's stand-in to the row that it plays for
-        self._resets = 0
+        self._rows: list[CallRow] = []
+        self._places: dict[int, int] = {}  # id of an environment's proxy to its row
         self._loop: _Loop | None = None
 
     # -- the stage --------------------------------------------------------------------------------------------------
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
-        """Names that the caller's own tools have, too; columns that an environment needs; prompts that are no chats."""
+        """Duplicate names of tools, missing columns of environments, and prompts that are not chats."""
         own = {getattr(tool, "__name__", str(tool)) for tool in setup.further.get("tools") or ()}
         most = getattr(setup.args, "max_tool_calling_iterations", None)
         problems = [*call_problems(self._recipe, sorted(own), most, open_ended=setup.rows_may_grow)]
         if not self._parts:
             return problems
         problems += [
-            f"tools: {method.name!r} is the name of a tool that the trainer was given, too: give one another name."
-            for part in self._parts
-            for method in part.methods
-            if method.name in own
+            f"tools: {name!r} is also the name of a tool passed to the trainer: rename one of the two."
+            for name in self._method_names()
+            if name in own
         ]
         if self._environments and setup.further.get("environment_factory") is not None:
-            problems.append("environment is set, and the trainer was given an environment_factory: keep one of them.")
+            problems.append("environment is set, and the trainer got an environment_factory too: keep one of them.")
         if setup.further.get("rollout_func") is not None:
             problems.append("tools and environment cannot be called by a rollout_func: keep one of them.")
         for name, rows, _ in setup.datasets():
@@ -104,19 +101,18 @@ class ToolLoop(TrainerStage):
         return problems
 
     def data_problems(self, name: str, data: Any) -> list[str]:
-        """Columns that an environment needs and rows that no environment plays; prompts that are no chats."""
+        """Missing columns of environments, rows without an environment, and prompts that are not chats."""
         columns = getattr(data, "column_names", None)
         if columns is None or isinstance(columns, Mapping):
             return []
         problems = []
-        several = None not in self._environments
-        if self._environments and several:
+        if self._environments and None not in self._environments:
             if COLUMN not in columns:
                 return [f"{name} has no column {COLUMN!r}, which names the environment of each row."]
-            known = [str(value) for value in self._environments]
+            labels = [str(value) for value in self._environments]
             values = data.unique(COLUMN) if hasattr(data, "unique") else ()
             problems += [
-                f"{name}: the column {COLUMN!r} has {value!r}. {unknown('environment', value, known)}"
+                f"{name}: the column {COLUMN!r} has {value!r}. {unknown('environment', value, labels)}"
                 for value in values
                 if value not in self._environments
             ]
@@ -135,64 +131,63 @@ class ToolLoop(TrainerStage):
         return problems
 
     def before_loading(self, setup: Setup) -> None:
-        """Start what runs the tools, and hand TRL their stand-ins."""
+        """Start the processes of the tools, and pass proxies of the tools to TRL."""
         if not self._parts:
             return
-        self._opened()
+        self._start_sessions()
         if self._tools:
             own = list(setup.further.get("tools") or ())
-            stand_ins = [tool_stand_in(part, self._call_outside_completion) for part in self._tools]
-            setup.further["tools"] = [*own, *stand_ins]
+            proxies = [tool_proxy(part, self._call_outside_completion) for part in self._tools]
+            setup.further["tools"] = [*own, *proxies]
         if self._environments:
-            asked: dict[str, Callable[..., Any]]
-            asked = {"reset": self._reset, "get_reward": self._reward, "call": self._method}
-            made: dict[Any, Any] = {
-                value: environment_stand_in(each, asked) for value, each in self._environments.items()
-            }
-            setup.further["environment_factory"] = made.get(None, made)
+            handlers: dict[str, Callable[..., Any]]
+            handlers = {"reset": self._reset, "get_reward": self._reward, "call": self._method}
+            classes: dict[Any, Any]
+            classes = {value: environment_proxy(part, handlers) for value, part in self._environments.items()}
+            setup.further["environment_factory"] = classes.get(None, classes)
 
     def open(self, rows: Sequence[PromptRow]) -> None:
-        """Open a session for each row, and begin to reset the environments."""
-        self._leave()
+        """Open a session for each row, and start to reset the environments."""
+        self._close_sessions()
         if not self._parts:
             return
-        sessions = self._opened()
+        sessions = self._start_sessions()
         methods = {method.name: method for part in self._tools for method in part.methods}
-        for row in rows:
-            part = self._environments.get(row.get(COLUMN) if None not in self._environments else None)
+        for columns in rows:
+            part = self._environments.get(columns.get(COLUMN) if None not in self._environments else None)
             own = {} if part is None else {method.name: method for method in part.methods}
             session = sessions.open(None if part is None else part.label)
-            made = Row({**methods, **own}, part, session)
+            row = CallRow({**methods, **own}, part, session)
             if part is not None:
-                made.reset = session.reset(self._columns(part, row))
-            made.look()
-            self._rows.append(made)
+                row.reset = session.reset(self._reset_arguments(part, columns))
+            row.request_state()
+            self._rows.append(row)
 
     @contextmanager
     def sessions(self, rows: Sequence[PromptRow]) -> Iterator[None]:
-        """Within the block each row has a session; no session stays open behind it."""
+        """Around a round of sampling: each row has a session, which is closed at the end."""
         try:
-            with self._reading() if self._parts else nullcontext():
+            with self._patched_parser() if self._parts else nullcontext():
                 self.open(rows)
                 yield
         finally:
-            self._leave()
+            self._close_sessions()
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Read calls that are nested too deep as text, as TRL reads what is no JSON; no name of a tool holds a mark."""
+    def _patched_parser(self) -> Iterator[None]:
+        """Read calls that are nested too deep as text, as TRL does with invalid JSON; escape marks in tools' names."""
         tokenizer = getattr(self.host.processing_class, "tokenizer", self.host.processing_class)
-        read, names = tokenizer.parse_response, self._marks().without
+        parse, escape = tokenizer.parse_response, self._markers.without
 
         def parse_response(*arguments: Any, **keywords: Any) -> Any:
             try:
-                parsed = read(*arguments, **keywords)
+                parsed = parse(*arguments, **keywords)
             except RecursionError as error:
                 raise ValueError("the response is nested too deep") from error
             for call in (parsed.get("tool_calls") or ()) if isinstance(parsed, dict) else ():
                 function = call.get("function") if isinstance(call, dict) else None
                 if isinstance(function, dict) and isinstance(function.get("name"), str):
-                    function["name"] = names(function["name"])
+                    function["name"] = escape(function["name"])
             return parsed
 
         tokenizer.parse_response = parse_response
@@ -203,22 +198,22 @@ class ToolLoop(TrainerStage):
 
     @contextmanager
     def rewarding(self, turns: Sequence[Sequence[Turn]] | None) -> Iterator[None]:
-        """Ask all environments for their rewards at once; log the calls of the completions' turns."""
-        self.ask_rewards()
+        """Request the rewards of all environments at once; log the calls of the completions' turns."""
+        self.request_rewards()
         if turns is not None:
             self._log(turns)
         yield
-        self._look_at_environments()
+        self._report_environment_errors()
 
-    def ask_rewards(self) -> None:
-        """Have all environments begin on their rewards."""
+    def request_rewards(self) -> None:
+        """Request the rewards of all environments."""
         for row in self._rows:
             if row.part is not None and row.part.rewards and row.session is not None:
                 row.reward = row.session.reward()
 
     def close(self) -> None:
-        """End everything that runs tools."""
-        self._leave()
+        """End all processes of the tools."""
+        self._close_sessions()
         if self._sessions is not None:
             self._sessions.close()
             self._sessions = None
@@ -227,37 +222,34 @@ class ToolLoop(TrainerStage):
 
     @contextmanager
     def borrowed_by(self, host: Host) -> Iterator[None]:
-        """Within the block another trainer of TRL's samples with the tools."""
-        own, self.host = self.host, host
-        try:
-            yield
-        finally:
-            self._leave()
-            self.host = own
+        """Another trainer of TRL's samples with the tools inside the block."""
+        with temporary_attribute(self, "host", host):
+            try:
+                yield
+            finally:
+                self._close_sessions()
 
     @property
     def rows_to_continue(self) -> list[int] | None:
-        """The rows that a further turn is drawn for, in its order; None for the first turn, which is drawn for all."""
+        """The rows of the next turn, in its order; None for the first turn, which all rows have."""
         loop = self._loop
         if loop is None:
             return None
-        got = [at for at, messages in enumerate(loop.completions) if messages[-1].get("role") == "tool"]
-        return [at for at in got if at not in loop.over]
+        rows = [place for place, messages in enumerate(loop.completions) if messages[-1].get("role") == "tool"]
+        return [place for place in rows if place not in loop.full]
 
     @property
     def round(self) -> int:
-        """How many turns of each row in `rows_to_continue` are drawn."""
+        """Number of sampled turns of each row in `rows_to_continue`."""
         return 0 if self._loop is None else self._loop.rounds + 1
 
-    def room(self, behind: Sequence[Sequence[int]]) -> list[int]:
-        """Tokens left for a further turn of each row in `rows_to_continue`; ``behind`` has its ids so far."""
-        loop, whole = self._loop, self.host.max_completion_length
-        if loop is None or whole is None:
-            return [sys.maxsize] * len(behind)
-        taken = [
-            len(ids) - len(loop.prompt_ids[at]) for at, ids in zip(self.rows_to_continue or [], behind, strict=True)
-        ]
-        return [max(0, whole - length) for length in taken]
+    def room(self, prefixes: Sequence[Sequence[int]]) -> list[int]:
+        """Tokens left for the next turn of each row in `rows_to_continue`; ``prefixes`` are its ids so far."""
+        loop, limit = self._loop, self.host.max_completion_length
+        if loop is None or limit is None:
+            return [sys.maxsize] * len(prefixes)
+        rows = zip(self.rows_to_continue or [], prefixes, strict=True)
+        return [max(0, limit - (len(ids) - len(loop.prompt_ids[place]))) for place, ids in rows]
 
     def loop(
         self,
@@ -268,66 +260,63 @@ class ToolLoop(TrainerStage):
     ) -> tuple[Any, Turns]:
         """TRL's loop and the turns of its completions; each call goes to the session of its row."""
         if not self._rows:
-            self._rows = [Row({}) for _ in completions]
+            self._rows = [CallRow({}) for _ in completions]
         for place, tools in enumerate(tools_by_row(self.host)):
-            tools |= {name: self._giver(place, name) for name in self._rows[place].methods if name in tools}
+            tools |= {name: self._function(place, name) for name in self._rows[place].methods if name in tools}
         self._loop = _Loop(prompt_ids, completion_ids, completions)
-        self._begin({place: messages[0] for place, messages in enumerate(completions)})
+        self._start_calls({place: messages[0] for place, messages in enumerate(completions)})
         try:
             result = run()
         finally:
             self._loop = None
         mask, completions, completion_ids = result[:3]
         decode = decoder(self.host.processing_class)
-        found = [
+        turns_and_spans = [
             turns_of(
-                ids, own, messages, decode, calls=calls_with_results(row, messages), states=ok_texts(row.states),
+                ids, own, messages, decode, calls=row.calls_with_results(messages), states=ok_texts(row.states),
                 rewards=[reply.result().number for reply in row.rewards],
             )
             for row, ids, own, messages in zip(self._rows, completion_ids, mask, completions, strict=True)
         ]  # fmt: skip
-        return result, Turns([turns for turns, _ in found], [spans for _, spans in found])
+        return result, Turns([turns for turns, _ in turns_and_spans], [spans for _, spans in turns_and_spans])
 
-    def begin_calls(self, behind: Sequence[Sequence[int]], ids: Sequence[Sequence[int]]) -> None:
-        """A further turn of the rows that got results: begin its calls as TRL's loop will read them."""
+    def begin_calls(self, prefixes: Sequence[Sequence[int]], ids: Sequence[Sequence[int]]) -> None:
+        """Start the calls of a later turn, as TRL's loop will parse them."""
         loop = self._loop
         if loop is None:
             return
-        places = self.rows_to_continue or []
         messages = {}
-        for place, before, own, room in zip(places, behind, ids, self.room(behind), strict=True):
-            cut = list(own[:room])
-            messages[place] = parse_turn(self.host, place, cut, list(before))
-            if not cut:
-                loop.over.add(place)
+        rows = zip(self.rows_to_continue or [], prefixes, ids, self.room(prefixes), strict=True)
+        for place, prefix, sampled, room in rows:
+            turn = list(sampled[:room])
+            messages[place] = parse_turn(self.host, place, turn, list(prefix))
+            if not turn:
+                loop.full.add(place)
         loop.rounds += 1
-        self._begin(messages)
+        self._start_calls(messages)
 
-    def _begin(self, messages: Mapping[int, Mapping[str, Any]]) -> None:
-        """The calls of a turn, if TRL's loop will run them."""
+    def _start_calls(self, messages: Mapping[int, Mapping[str, Any]]) -> None:
+        """Start the calls of a turn if TRL's loop will run them."""
         assert self._loop is not None
-        runs = self._loop.rounds < self.host.max_tool_calling_iterations
-        for place, message in messages.items():
-            calls = message.get("tool_calls")
-            if calls and runs:
-                self._rows[place].begin(calls)
+        if self._loop.rounds < self.host.max_tool_calling_iterations:
+            for place, message in messages.items():
+                if calls := message.get("tool_calls"):
+                    self._rows[place].start(calls)
 
-    def _giver(self, place: int, name: str) -> Callable[..., str]:
-        """What TRL's loop calls; Python's own message about arguments that are no mapping is the model's to read."""
+    def _function(self, place: int, name: str) -> Callable[..., str]:
+        """A tool for TRL's loop; the model reads Python's own message about arguments that are not a mapping."""
 
-        def give(**arguments: Any) -> str:
-            return self._give(place, name, **arguments)
+        def call(**arguments: Any) -> str:
+            return self._result(place, name, **arguments)
 
-        give.__module__, give.__qualname__ = "builtins", name
-        return give
+        call.__module__, call.__qualname__ = "builtins", name
+        return call
 
-    def _give(self, place: int, name: str, **arguments: Any) -> str:
-        """The result of a call that TRL's loop asks for."""
-        asked = self._rows[place].find(name, arguments)
-        if asked is None:
+    def _result(self, place: int, name: str, **arguments: Any) -> str:
+        reply = self._rows[place].take(name, arguments)
+        if reply is None:
             raise CallError(f"the tool {name} was not called by this completion")
-        reply = asked.ended
-        text = self._marks().without(reply.text)
+        text = self._markers.without(reply.text)
         if reply.status != "ok":
             raise CallError(text)
         return text
@@ -337,24 +326,21 @@ class ToolLoop(TrainerStage):
 
     # -- environments -----------------------------------------------------------------------------------------------
 
-    def _reset(self, stand_in: Any, columns: Mapping[str, Any]) -> str | None:
-        """TRL resets row by row, in order."""
-        del columns  # they went out with all rows
-        place = self._resets
-        self._resets += 1
-        self._places[id(stand_in)] = place
+    def _reset(self, proxy: Any, _columns: Mapping[str, Any]) -> str | None:
+        """The reply to ``reset``, which was requested for all rows; TRL resets row by row, in order."""
+        place = self._places[id(proxy)] = len(self._places)
         row = self._rows[place]
         assert row.reset is not None
         if place == 0:
-            self._refuse_broken()
+            self._check_resets()
         reply = row.reset.result()
-        text = self._marks().without(reply.text)
+        text = self._markers.without(reply.text)
         if reply.status != "ok":
             return str({"error": text})
         return text or None
 
-    def _refuse_broken(self) -> None:
-        """An environment that no row could be reset with would train on nothing."""
+    def _check_resets(self) -> None:
+        """Refuse a batch in which each reset failed: it would train on nothing."""
         replies = [row.reset.result() for row in self._rows if row.reset is not None]
         if replies and all(reply.status != "ok" for reply in replies):
             part = self._rows[0].part
@@ -364,29 +350,32 @@ class ToolLoop(TrainerStage):
                 f"{replies[0].text}"
             )
 
-    def why_no_reward(self, stand_in: Any) -> str:
-        """Why the environment of a completion of the last drawing gave no reward; empty where it gave None."""
-        place = self._places.get(id(stand_in))
-        asked = () if place is None else (("reset", self._rows[place].reset), ("get_reward", self._rows[place].reward))
-        replies = [(name, future.result()) for name, future in asked if future is not None]
+    def why_no_reward(self, proxy: Any) -> str:
+        """The error of the environment of a completion of the last batch; empty if it returned None."""
+        place = self._places.get(id(proxy))
+        if place is None:
+            return ""
+        row = self._rows[place]
+        futures = (("reset", row.reset), ("get_reward", row.reward))
+        replies = [(name, future.result()) for name, future in futures if future is not None]
         return next((f"{name} failed: {reply.text}" for name, reply in replies if reply.status != "ok"), "")
 
-    def _look_at_environments(self) -> None:
-        """Count and tell of what environments failed in; one that fails everywhere would train on nothing."""
+    def _report_environment_errors(self) -> None:
+        """Count and log the errors of environments; stop a run whose environment fails in all completions."""
         if not self._environments:
             return
-        here = [(row.part.label, row.asked_of()) for row in self._rows if row.part is not None]
-        everywhere = gather_objects(here)
-        asked = Counter((label, name) for label, errors in everywhere for name in errors)
+        local = [(row.part.label, row.environment_errors()) for row in self._rows if row.part is not None]
+        gathered = gather_objects(local)
+        requests = Counter((label, name) for label, errors in gathered for name in errors)
         failed: dict[tuple[str, str], list[str]] = {}
-        for label, errors in everywhere:
+        for label, errors in gathered:
             for name, text in errors.items():
                 if text is not None:
                     failed.setdefault((label, name), []).append(text)
         log_metrics(self.host, {"tools/environment_errors": float(sum(map(len, failed.values())))})
         for (label, name), texts in failed.items():
-            of_all = f"{len(texts)} of {asked[label, name]}"
-            if name in _FOR_ALL and len(texts) == asked[label, name] > 1:
+            count = requests[label, name]
+            if name in _REQUESTED_ALWAYS and len(texts) == count > 1:
                 raise VerifierFailedError(
                     f"the environment {label!r} failed in {name} for all {len(texts)} completions of a batch; the "
                     f"first: {texts[0]}"
@@ -394,60 +383,65 @@ class ToolLoop(TrainerStage):
             if (label, name) not in self._warned:
                 self._warned.add((label, name))
                 logger.warning(
-                    "the environment %r failed in %s in %s completions, %s. The first: %s. It is told once; "
-                    "tools/environment_errors counts.", label, name, of_all, _FAILED[name], texts[0],
+                    "the environment %r failed in %s in %d of %d completions, %s. The first: %s. Logged once; the "
+                    "metric tools/environment_errors has the count.",
+                    label, name, len(texts), count, _CONSEQUENCES[name], texts[0],
                 )  # fmt: skip
 
-    def _method(self, stand_in: Any, name: str, arguments: Mapping[str, Any]) -> str:
-        return self._give(self._places[id(stand_in)], name, **arguments)
+    def _method(self, proxy: Any, name: str, arguments: Mapping[str, Any]) -> str:
+        return self._result(self._places[id(proxy)], name, **arguments)
 
-    def _reward(self, stand_in: Any) -> float | None:
-        """None, which leaves the completion out, where the environment broke."""
-        row = self._rows[self._places[id(stand_in)]]
-        broke = row.reset is None or row.reset.result().status != "ok" or row.reward is None
-        if broke or row.reward is None:
+    def _reward(self, proxy: Any) -> float | None:
+        """The environment's reward; None, which leaves the completion out, after an error."""
+        row = self._rows[self._places[id(proxy)]]
+        if row.reset is None or row.reset.result().status != "ok" or row.reward is None:
             return None
         reply = row.reward.result()
         return reply.number if reply.status == "ok" else None
 
-    def _columns(self, part: ToolPart, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of a row that reset is given: as TRL gives them, without what it does not take."""
+    def _reset_arguments(self, part: ToolPart, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns of a row for ``reset``, as TRL would pass them, but without those that it does not take."""
         columns = {name: value for name, value in row.items() if name != COLUMN or None in self._environments}
         return columns if part.takes is None else {name: columns[name] for name in part.takes if name in columns}
 
-    # -- its parts --------------------------------------------------------------------------------------------------
+    # -- helpers ----------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> Sessions:
+    def _method_names(self) -> list[str]:
+        return [method.name for part in self._parts for method in part.methods]
+
+    def _start_sessions(self) -> Sessions:
         if self._sessions is None:
             self._sessions = open_sessions(self._parts)
         return self._sessions
 
-    def _marks(self) -> Markers:
-        if self._markers is None:
-            host = self.host
-            self._markers = markers_of(host.processing_class, host.chat_template, **host.chat_template_kwargs)
-        return self._markers
+    @cached_property
+    def _markers(self) -> Markers:
+        host = self.host
+        return markers_of(host.processing_class, host.chat_template, **host.chat_template_kwargs)
 
-    def _leave(self) -> None:
+    def _close_sessions(self) -> None:
         for row in self._rows:
             if row.session is not None:
                 row.session.close()
-        self._rows, self._places, self._resets = [], {}, 0
+        self._rows, self._places = [], {}
 
     def _log(self, turns_of_rows: Sequence[Sequence[Turn]]) -> None:
-        """Calls of a generation batch, those that failed, turns of a completion, seconds of a call."""
-        here = [call for turns in turns_of_rows for turn in turns for call in turn.calls]
-        told = [CallSummary(call.name, call.status, call.seconds) for call in here]
-        everywhere = gather_objects([(len(turns_of_rows), sum(map(len, turns_of_rows)), told)])
-        calls = [call for _, _, made in everywhere for call in made]
+        """Log calls of a generation batch by status, turns per completion, and seconds per call."""
+        summaries = [
+            CallSummary(call.name, call.status, call.seconds)
+            for turns in turns_of_rows
+            for turn in turns
+            for call in turn.calls
+        ]
+        gathered = gather_objects([(len(turns_of_rows), sum(map(len, turns_of_rows)), summaries)])
+        calls = [call for _, _, of_rank in gathered for call in of_rank]
         statuses = Counter(call.status for call in calls)
-        count, turns = (sum(each[at] for each in everywhere) for at in (0, 1))
+        count, turns = (sum(of_rank[place] for of_rank in gathered) for place in (0, 1))
         values = {"tools/calls": float(len(calls)), "tools/turns": turns / max(1, count)}
-        values |= {name: float(statuses[status]) for name, status in _COUNTED.items()}
+        values |= {f"tools/{name}": float(statuses[status]) for name, status in _STATUSES.items()}
         if calls:
             values["tools/seconds"] = sum(call.seconds for call in calls) / len(calls)
-        known = {method.name for part in self._parts for method in part.methods}
-        for name in sorted(known):
+        for name in sorted(set(self._method_names())):
             own = [call.seconds for call in calls if call.name == name]
             values[f"tools/{name}/calls"] = float(len(own))
             if own:
@@ -455,19 +449,16 @@ class ToolLoop(TrainerStage):
         log_metrics(self.host, values)
 
 
-_FAILED = {
+_CONSEQUENCES = {
     "reset": "which are not rewarded",
     "state_key": "whose turns have no state there",
     "get_turn_reward": "whose turns have no score there",
     "get_reward": "which are left out",
 }
-"""What the trainer asks of an environment, and what becomes of a completion in which it fails."""
-_FOR_ALL = ("state_key", "get_reward")
-"""Asked in each completion, whatever the model does."""
-_COUNTED: dict[str, CallStatus] = {
-    "tools/errors": "error",
-    "tools/late": "late",
-    "tools/died": "died",
-    "tools/unknown": "unknown",
-    "tools/bad_arguments": "bad_arguments",
-}
+"""Requests to an environment, and the consequence of an error for the completion."""
+_REQUESTED_ALWAYS = ("state_key", "get_reward")
+"""Requests in each completion, whatever the model does."""
+_STATUSES: dict[str, CallStatus] = {
+    "errors": "error", "late": "late", "died": "died", "unknown": "unknown", "bad_arguments": "bad_arguments",
+}  # fmt: skip
+"""Metrics by status of calls."""

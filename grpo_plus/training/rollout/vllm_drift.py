@@ -1,9 +1,8 @@
-"""Log-probabilities of vLLM beside the trainer's own: what draws must be what is trained.
+"""Compare vLLM's log-probabilities with the trainer's own: vLLM must sample from the model in training.
 
-TRL corrects for a difference between the two, which hides one that should not be there: weights that never arrived,
-another model, log-probabilities of something else. So the two are compared on every generation batch where TRL has
-computed both, and elsewhere on a few completions of the first batch and of every tenth: where TRL computes nothing, and
-where dropout is on while it does.
+TRL corrects for a difference between the two, which hides errors: weights that never arrived, another model, or other
+log-probabilities. If TRL has computed both, every generation batch is compared. If it has not, or with dropout, a few
+completions of every tenth batch are scored and compared.
 """
 
 import statistics
@@ -30,30 +29,30 @@ from grpo_verifiers.redaction import RedactedError, get_logger
 logger = get_logger(__name__)
 
 FOREIGN = 1.0
-"""Mean difference, in nats, of the first batch from which on it is another model: the run ends."""
+"""Mean difference of the first batch, in nats, that means another model: the run ends."""
 LARGE = 0.2
-"""Mean difference that is warned of in any batch: 4 bits against 16 are below, and so is bfloat16 by far."""
-APART = 0.05
-"""The same for the first batch of an adapter over a base that training was given as an object, and vLLM was not."""
-GROWN, FLOOR = 4.0, 0.01
-"""Warned of as well: a mean that has grown so many times over the usual one, and is above this."""
+"""Mean difference with a warning in any batch: 4 bits against 16 are below, and so is bfloat16 by far."""
+LARGE_FROM_OBJECT = 0.05
+"""The same for the first batch of an adapter on a base that was passed as an object, which vLLM loads by name."""
+GROWTH, FLOOR = 4.0, 0.01
+"""Factor over the usual mean, and least mean, with a warning about growth."""
 FIRST = 5
-"""The usual mean is the median of so many batches."""
+"""Number of batches whose median is the usual mean."""
 EVERY, ROWS = 10, 4
-"""Where TRL scores nothing, one batch in so many is compared, and of it so many completions of each rank."""
-MOST = 100.0
-"""A difference counts as this at most, so that one impossible token leaves a mean that says something."""
+"""Without TRL's scores: every such batch is compared, and so many completions of each rank."""
+MAX_GAP = 100.0
+"""Largest difference of a token: one impossible token must not dominate the mean."""
 
 MEAN, WORST = "rollout/logp_drift", "rollout/logp_drift_max"
 
 
 class DriftError(RedactedError, RuntimeError):
-    """What draws is not what is trained; the message says what to change."""
+    """vLLM samples from another model than the one in training."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """How far log-probabilities of sampled tokens are apart; of the worst one its id, place and both values."""
+    """Difference of log-probabilities of sampled tokens; id, place and both values of the worst token."""
 
     total: float = 0.0
     tokens: int = 0
@@ -65,11 +64,11 @@ class Gap:
 
     @classmethod
     def of(cls, sampled_BC: Tensor, scored_BC: Tensor, ids_BC: Tensor, compared_BC: Tensor) -> "Gap":
-        """Of the tokens that are to be compared; one without a number from the sampler is passed over."""
+        """The gap of the tokens in ``compared_BC``, without those that have no value of the sampler."""
         compared_BC = compared_BC.bool() & ~sampled_BC.isnan()
         if not bool(compared_BC.any()):
             return cls()
-        gap_BC = (sampled_BC.double() - scored_BC.double()).abs().nan_to_num(nan=MOST).clamp(max=MOST)
+        gap_BC = (sampled_BC.double() - scored_BC.double()).abs().nan_to_num(nan=MAX_GAP).clamp(max=MAX_GAP)
         gap_BC = torch.where(compared_BC, gap_BC, -1.0)
         row, place = divmod(int(gap_BC.argmax()), gap_BC.shape[1])
         chosen = [float(values[row, place]) for values in (gap_BC, sampled_BC, scored_BC)]
@@ -78,7 +77,7 @@ class Gap:
 
     @classmethod
     def over(cls, parts: Sequence["Gap"]) -> "Gap":
-        """Of all ranks."""
+        """The gap of all ranks."""
         worst = max(parts, key=lambda part: part.worst)
         values = vars(worst) | {"total": sum(part.total for part in parts), "tokens": sum(p.tokens for p in parts)}
         return cls(**values)
@@ -89,39 +88,39 @@ class Gap:
         return self.total / max(self.tokens, 1)
 
 
-def judged(first: list[float], now: float, *, apart: bool = False) -> str | None:
-    """What is wrong: ``foreign`` or ``apart`` (first batch only), ``grown`` (later ones only) or ``large``; or None.
+def classify_drift(first: list[float], now: float, *, from_object: bool = False) -> str | None:
+    """The problem: ``foreign`` or ``object`` (first batch only), ``grown`` (later ones only), ``large``, or None.
 
-    ``first`` are the means of the first batches, without those that had grown; this one joins them. ``apart``: the base
-    that is trained and the one that vLLM holds come from two places.
+    ``first`` are the means of the first batches, without those that had grown; ``now`` is appended. ``from_object``: an
+    adapter is trained on a base that was passed as an object, and vLLM loads its base by name.
     """
-    if first and now > max(FLOOR, GROWN * statistics.median_low(first)):
+    if first and now > max(FLOOR, GROWTH * statistics.median_low(first)):
         return "grown"
     begins = not first
     first += [now] * (len(first) < FIRST)
     if begins and now >= FOREIGN:
         return "foreign"
-    if begins and apart and now > APART:
-        return "apart"
+    if begins and from_object and now > LARGE_FROM_OBJECT:
+        return "object"
     return "large" if now > LARGE else None
 
 
-def likely(verdict: str, unlike: str) -> str:
-    """The likely cause of a verdict; ``unlike`` names settings by which vLLM may mean other log-probabilities."""
+def likely_cause(problem: str, settings: str) -> str:
+    """The likely cause of a problem; ``settings`` may give vLLM other log-probabilities than the loss."""
     other = (
-        f" With {unlike} the two may not be of the same thing: a temperature needs processed log-probabilities "
-        "(--logprobs-mode processed_logprobs); penalties and masks are in vLLM's and not in the loss."
+        f" With {settings} the two may differ by definition: a temperature needs processed log-probabilities "
+        "(--logprobs-mode processed_logprobs); penalties and masks change vLLM's values, but not the loss."
     )
     causes = {
-        "grown": "It has grown since the first batches, so vLLM most likely draws from old weights: see whether it "
+        "grown": "It has grown since the first batches, so vLLM most likely samples from old weights: check that it "
         "gets each update (its log, another run on the same server, a proxy in between).",
-        "large": "It is there from the start: most likely vLLM holds the base in another precision or quantisation, or "
+        "large": "It is there from the start: most likely vLLM has the base in another precision or quantisation, or "
         "another version of the model.",
-        "apart": "The model was handed over as an object, and vLLM has loaded the base by its name: most likely they "
-        "are not the same weights. Save the object, and train and serve that folder by its name.",
+        "object": "The model was passed as an object, and vLLM has loaded the base by its name: most likely they are "
+        "not the same weights. Save the object, and train and serve that folder by its name.",
         "foreign": "So large a difference on the first batch means another model or another vocabulary.",
     }
-    return causes[verdict] + (other if unlike else "")
+    return causes[problem] + (other if settings else "")
 
 
 class LogpDrift(TrainerStage):
@@ -131,32 +130,52 @@ class LogpDrift(TrainerStage):
         self._shifted = shifted
         self._first: list[float] = []  # means of the first batches
         self._batches = 0
-        self._said: set[str] = set()
-        self._fresh = False  # the next tokens to be scored have just been drawn
-        self._apart = False
+        self._warned: set[str] = set()
+        self._new_tokens = False  # the next tokens to be scored are new
+        self._from_object = False
 
     def before_loading(self, setup: Setup) -> None:
-        """See where the base comes from."""
-        self._apart = not isinstance(setup.model, str) and bits_of(setup.model) is None
+        """Note a base that is passed as an object."""
+        self._from_object = not isinstance(setup.model, str) and bits_of(setup.model) is None
 
     @contextmanager
     def of_round(self) -> Iterator[None]:
         """Around a round of sampling: the first tokens to be scored are vLLM's."""
-        self._fresh = bool(self.host.use_vllm)
+        self._new_tokens = bool(self.host.use_vllm)
         try:
             yield
         finally:
-            self._fresh = False
+            self._new_tokens = False
 
     def compare(self, output: Mapping[str, Any]) -> None:
-        """Compare a round of training; a first one that is not of this model ends the run on every rank."""
-        if self.host.use_vllm and self.host.model.training:
-            self._look(output)
+        """Compare a round of training; another model in the first batch ends the run on every rank."""
+        if not (self.host.use_vllm and self.host.model.training):
+            return
+        batch, self._batches = self._batches, self._batches + 1
+        sampled = output.get("sampling_per_token_logps")
+        scored = None if has_dropout(self.host.model) else output.get("old_per_token_logps")
+        if sampled is None or (scored is None and (batch % EVERY or output.get("pixel_values") is not None)):
+            return
+        if scored is None:
+            self._check_vocabulary(output["completion_ids"])
+            rows = {k: v[:ROWS] for k, v in output.items() if isinstance(v, list) or (torch.is_tensor(v) and v.dim())}
+            output = {**output, **rows}
+            sampled = output["sampling_per_token_logps"]
+            self.host.model.eval()  # without dropout
+            try:
+                scored = score_without_gradient(self.host, output)
+            finally:
+                self.host.model.train()
+        compared_BC = output["completion_mask"] * output.get("tool_mask", 1) * self._comparable(output)
+        gap = Gap.over(gather_objects([Gap.of(sampled, scored, output["completion_ids"], compared_BC)]))
+        if gap.tokens:
+            log_metrics(self.host, {MEAN: gap.mean, WORST: gap.worst})
+            self._report(gap)
 
     def check_ids(self, input_ids: Tensor) -> None:
-        """Refuse tokens that the model has no embedding for, which would be an error without a name."""
-        if self._fresh:
-            self._fresh = False
+        """Refuse tokens outside the model's embedding, which would be an obscure error."""
+        if self._new_tokens:
+            self._new_tokens = False
             self._check_vocabulary(input_ids)
 
     def _check_vocabulary(self, input_ids: Tensor) -> None:
@@ -164,93 +183,59 @@ class LogpDrift(TrainerStage):
         highest = max(gather_objects([int(input_ids.max())]))
         if highest >= size:
             raise DriftError(
-                f"vLLM drew the token {highest}, and the model in training knows those below {size}: vLLM serves a "
-                "model with another vocabulary. Start it with the model that is trained."
+                f"vLLM sampled the token {highest}, and the model in training has {size} tokens: vLLM serves a model "
+                "with another vocabulary. Start it with the model that is trained."
             )
 
-    def _look(self, output: Mapping[str, Any]) -> None:
-        turn, self._batches = self._batches, self._batches + 1
-        sampled = output.get("sampling_per_token_logps")
-        scored = None if has_dropout(self.host.model) else output.get("old_per_token_logps")
-        if sampled is None or (scored is None and (turn % EVERY or output.get("pixel_values") is not None)):
-            return
-        if scored is None:
-            self._check_vocabulary(output["completion_ids"])
-            output = _head(output, ROWS)
-            sampled, scored = output["sampling_per_token_logps"], self._scored(output)
-        compared_BC = output["completion_mask"] * output.get("tool_mask", 1) * self._known(output)
-        part = Gap.of(sampled, scored, output["completion_ids"], compared_BC)
-        gap = Gap.over(gather_objects([part]))
-        if gap.tokens:
-            log_metrics(self.host, {MEAN: gap.mean, WORST: gap.worst})
-            self._judge(gap)
-
-    def _known(self, output: Mapping[str, Any]) -> Tensor:
-        """(B, 1): rows whose two values are of the same thing, which truncated sampling makes of few."""
+    def _comparable(self, output: Mapping[str, Any]) -> Tensor:
+        """(B, 1): rows that can be compared; under truncated sampling those whose allowed tokens are recorded."""
         like = output["completion_mask"]
         if not truncation(self.host.args):
             return torch.ones_like(like[:, :1])
         supports = output.get(SUPPORT)
         if supports is None or not any(map(len, supports)):
-            self._say(
+            self._warn(
                 "unknown",
-                f"{shown(self.host.args)}: it is not known which tokens vLLM could draw, so its log-probabilities are "
-                "not compared with the model's: a drift between the two goes unseen.",
+                f"{shown(self.host.args)}: the allowed tokens are unknown, so vLLM's log-probabilities are not "
+                "compared with the model's: a drift between the two would go unnoticed.",
             )
             return torch.zeros_like(like[:, :1])
         return torch.tensor([bool(len(row)) for row in supports], device=like.device).to(like.dtype)[:, None]
 
-    def _scored(self, output: Mapping[str, Any]) -> Tensor:
-        """By a pass of its own, without dropout; as many on every rank."""
-        self.host.model.eval()
-        try:
-            return score_without_gradient(self.host, output)
-        finally:
-            self.host.model.train()
-
-    def _judge(self, gap: Gap) -> None:
-        apart = self._apart and is_adapted(unwrapped_model(self.host))
-        verdict = judged(self._first, gap.mean, apart=apart)
-        if verdict is None:
+    def _report(self, gap: Gap) -> None:
+        from_object = self._from_object and is_adapted(unwrapped_model(self.host))
+        problem = classify_drift(self._first, gap.mean, from_object=from_object)
+        if problem is None:
             return
-        unlike, word = self._unlike(), decode_tokens(self.host, [gap.token])
+        settings, word = self._settings(), decode_tokens(self.host, [gap.token])
         first = statistics.median_low(self._first)
-        if verdict == "foreign" and unlike:
-            verdict = "large"
+        if problem == "foreign" and settings:
+            problem = "large"
         text = (
             f"{MEAN}: vLLM and the model in training give sampled tokens log-probabilities that differ by "
             f"{gap.mean:.3g} on average (first batches: {first:.3g}; {gap.tokens} tokens). The worst is token "
             f"{gap.token} ({word!r}) at place {gap.place} of a completion: vLLM {gap.sampled:.4g}, the model "
-            f"{gap.scored:.4g}. {likely(verdict, unlike)}"
+            f"{gap.scored:.4g}. {likely_cause(problem, settings)}"
         )
-        if verdict == "foreign":
+        if problem == "foreign":
             raise DriftError(f"{text} Start vLLM with the model that is trained.")
-        self._say(verdict, text)
+        self._warn(problem, text)
 
-    def _unlike(self) -> str:
+    def _settings(self) -> str:
+        """Settings by which vLLM's log-probabilities may differ from the loss by definition."""
         args = self.host.args
-        given = {"temperature": args.temperature, "repetition_penalty": args.repetition_penalty}
-        given |= mapping("generation_kwargs", args.generation_kwargs)
-        if args.vllm_structured_outputs_regex is not None:  # what it rules out has no probability in vLLM
-            given["vllm_structured_outputs_regex"] = args.vllm_structured_outputs_regex
-        if self.host.rollout_func is not None:  # its log-probabilities are whatever it says
-            given["rollout_func"] = "your own"
+        values = {"temperature": args.temperature, "repetition_penalty": args.repetition_penalty}
+        values |= mapping("generation_kwargs", args.generation_kwargs)
+        if args.vllm_structured_outputs_regex is not None:  # excluded tokens have no probability in vLLM
+            values["vllm_structured_outputs_regex"] = args.vllm_structured_outputs_regex
+        if self.host.rollout_func is not None:  # its log-probabilities are its own
+            values["rollout_func"] = "your own"
         if reason := self._shifted():
-            given["left padding in training"] = reason
-        known = ("max_tokens", "n", "seed", "stop", "stop_token_ids")
-        return ", ".join(f"{name} ({value!r})" for name, value in given.items() if value != 1 and name not in known)
+            values["left padding in training"] = reason
+        harmless = ("max_tokens", "n", "seed", "stop", "stop_token_ids")
+        return ", ".join(f"{name} ({value!r})" for name, value in values.items() if value != 1 and name not in harmless)
 
-    def _say(self, what: str, text: str) -> None:
-        if what not in self._said and self.host.accelerator.is_main_process:
+    def _warn(self, problem: str, text: str) -> None:
+        if problem not in self._warned and self.host.accelerator.is_main_process:
             logger.warning("%s", text)
-        self._said.add(what)
-
-
-def _head(output: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """The first rows of a batch."""
-
-    def first(values: Any) -> Any:
-        whole = not isinstance(values, list) and (not isinstance(values, Tensor) or values.dim() == 0)
-        return values if whole else values[:rows]
-
-    return {name: first(values) for name, values in output.items()}
+        self._warned.add(problem)

@@ -1,4 +1,4 @@
-"""A vLLM server in a trainer: found before anything loads, handed the weights, and missed without losing the run."""
+"""A vLLM server in a trainer: checked before loading, updated with weights, and a checkpoint if it is lost."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -29,71 +29,68 @@ from grpo_verifiers.redaction import get_logger
 logger = get_logger(__name__)
 
 PROBE = "The answer to 3+4*(5-2) is \\boxed{15}."
-"""A text whose tokens tell vocabularies apart."""
+"""A text for the comparison of vocabularies."""
 
 
 class ServerRollout(TrainerStage):
-    """Draws completions from a vLLM server, unless TRL's own path does.
-
-    ``server`` stands where TRL keeps its own vLLM client; None where that is left to TRL, or nothing is served.
-    """
+    """Samples from a vLLM server, unless TRL's own client does; ``server`` is then None."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._began = 0
         self.server: VllmServer | None = None
-        self._asked = recipe.rollout.vllm_sync
+        self._vllm_sync = recipe.rollout.vllm_sync
         self._client: Client | None = None
         self._push: Push | None = None
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
         """Problems: an impossible `vllm_sync`, or an adapter the server cannot load."""
         args = setup.args
-        if not _served(args):
+        if not uses_server(args):
             return []
         request = request_for(setup)
-        means = _means(setup, request)
-        found: list[Problem] = [*sync_problems(self._asked, means)]
-        way = choose(self._asked, means).name
+        conditions = _conditions(setup, request)
+        problems: list[Problem] = [*sync_problems(self._vllm_sync, conditions)]
+        way = choose(self._vllm_sync, conditions).name
         if way == "adapter" and request.adapter is not None:
-            found += adapter_problems(request.adapter)
+            problems += adapter_problems(request.adapter)
         if way != "nccl":
             keywords = mapping("generation_kwargs", args.generation_kwargs)
-            found += request_problems(keywords, args.vllm_structured_outputs_regex)
+            problems += request_problems(keywords, args.vllm_structured_outputs_regex)
         weighs = args.vllm_importance_sampling_correction and not args.vllm_importance_sampling_mode.startswith("token")
-        if way != "nccl" and args.loss_type == "vespo" and weighs:  # the host says so itself, of its own path
-            found.append(
+        if way != "nccl" and args.loss_type == "vespo" and weighs:  # TRL checks its own path itself
+            problems.append(
                 "loss_type is 'vespo', which with vLLM needs importance weights per token: set "
                 "vllm_importance_sampling_mode to 'token_truncate' or 'token_mask'."
             )
-        return found
+        return problems
 
     def before_loading(self, setup: Setup) -> None:
-        """Choose the way that weights go, and see that the server is there for it."""
+        """Choose the transfer of weights, and check that the server supports it."""
         args = setup.args
-        if not _served(args):
+        if not uses_server(args):
             return
         request = request_for(setup)
-        means, rank = _means(setup, request), getattr(request.adapter, "r", None)
+        conditions, rank = _conditions(setup, request), getattr(request.adapter, "r", None)
         url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
         name = _name(setup.model)
         try:
-            # The other ranks wait for this one: where they gave up first, there would be no message and no checkpoint.
+            # The other ranks wait for this one; if they timed out first, there would be no message and no checkpoint.
             longest = 0.8 * args.ddp_timeout if args.world_size > 1 else 1800.0
             client = Client(url, patience=args.vllm_server_timeout, timeout=min(1800.0, longest))
-            if self._asked is None and means.doubtful:
-                means = means._replace(takes_adapters=broadcast_from_main(lambda: _takes_adapters(client)))
-            way = choose(self._asked, means)
-            if way.name == "nccl":
+            if self._vllm_sync is None and conditions.doubtful:
+                conditions = conditions._replace(takes_adapters=broadcast_from_main(lambda: _takes_adapters(client)))
+            way = choose(self._vllm_sync, conditions).name
+            if way == "nccl":
                 return
-            asked = logprobs_count(truncation(args))
-            push: Push = AdapterPush(rank, asked) if way.name == "adapter" else FilePush(asked)
+            logprobs = logprobs_count(truncation(args))
+            push: Push = AdapterPush(rank, logprobs) if way == "adapter" else FilePush(logprobs)
             broadcast_from_main(lambda: check_server(client, name, push))
         except ServerError as error:
             raise ConfigError([str(error)]) from error
         self._client, self._push = client, push
 
     def loading(self, args: Any) -> AbstractContextManager[Any]:
-        """Keep `use_vllm` from a host that would start its own client."""
+        """Hide `use_vllm` from TRL, which would start its own client."""
         return temporary_attribute(args, "use_vllm", args.use_vllm and self._client is None)
 
     def after_loading(self, host: Host) -> None:
@@ -124,34 +121,31 @@ class ServerRollout(TrainerStage):
         use_vllm_server(host, self.server)
 
     def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Note the step that the run begins at."""
+        """Store the first step of the run."""
         self._began = state.global_step
 
     @contextmanager
     def saved_at_loss(self, saving: Saving) -> Iterator[None]:
-        """If the server is lost for good, save a checkpoint before the run ends."""
+        """If the server is lost for good, save a checkpoint of the last complete step before the run ends."""
         try:
             yield
         except ServerError as error:
-            raise ServerError(f"{error} {self._save(saving)}") from error
+            step = self.host.state.global_step
+            text = "No step was trained by then."
+            if step != self._began:
+                folder = saving.keep()
+                text = f"The run is saved up to step {step}, in {folder}."
+                if saving.failed is not None:
+                    text = f"The checkpoint of step {step} could not be written: {saving.failed}."
+            raise ServerError(f"{error} {text}") from error
 
     def between_steps(self, saving: Saving) -> None:
-        """Called after each step and its evaluation: the server may be lost before the next one ends."""
+        """Called after each step and its evaluation: the server may be lost before the next step ends."""
         if self.server is not None:
             saving.note()
 
-    def _save(self, saving: Saving) -> str:
-        """Save a checkpoint of the last whole step; returns the sentence about it."""
-        step = self.host.state.global_step
-        if step == self._began:
-            return "No step was trained by then."
-        folder = saving.keep()
-        if saving.failed is not None:
-            return f"The checkpoint of step {step} could not be written: {saving.failed}."
-        return f"The run is saved up to step {step}, in {folder}."
-
     def _inspect(self, base: Mapping[str, Any]) -> None:
-        """See that a server has room for the completions, and the vocabulary of the model."""
+        """Check that the server has room for the completions, and the vocabulary of the model."""
         assert self._client is not None
         url, room, needed = self._client.url, base.get("max_model_len"), self.host.max_completion_length
         if isinstance(room, int) and needed is not None and room <= needed:
@@ -159,25 +153,26 @@ class ServerRollout(TrainerStage):
                 f"the vLLM server at {url} has room for {room} tokens, prompt and completion together, but "
                 f"max_completion_length is {needed}: start it with a larger --max-model-len."
             )
-        theirs = self._client.tokens(str(base.get("id")), PROBE)
-        ours = encode_text(self.host, PROBE)
-        if theirs is not None and theirs != ours:
+        served = self._client.tokens(str(base.get("id")), PROBE)
+        trained = encode_text(self.host, PROBE)
+        if served is not None and served != trained:
             raise ServerError(
-                f"the vLLM server at {url} has another vocabulary than the model: {PROBE!r} is {theirs[:8]}… there and "
-                f"{ours[:8]}… here. Start it with the model's own folder, or with its --tokenizer."
+                f"the vLLM server at {url} has another vocabulary than the model: {PROBE!r} is {served[:8]}… there and "
+                f"{trained[:8]}… here. Start it with the model's own folder, or with its --tokenizer."
             )
 
     def close(self) -> None:
-        """Leave nothing of the run on the server."""
+        """Remove the run's adapters and files from the server."""
         if self.server is not None:
             self.server.close()
 
 
-def _served(args: Any) -> bool:
+def uses_server(args: Any) -> bool:
+    """True if completions come from a vLLM server."""
     return bool(args.use_vllm) and args.vllm_mode == "server"
 
 
-def _means(setup: Setup, request: Any) -> SyncConditions:
+def _conditions(setup: Setup, request: Any) -> SyncConditions:
     return SyncConditions(
         quantised=request.bits is not None,
         adapters=request.adapters,

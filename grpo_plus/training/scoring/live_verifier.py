@@ -1,4 +1,4 @@
-"""Reward functions of TRL: a verifier, started beforehand and held to giving verdicts; a reward model."""
+"""Reward functions for TRL: a verifier that runs ahead and whose verdicts are validated, and a reward model."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from grpo_verifiers import Verifier
 
 ROW_KEYS = {"prompt", "completion", "completion_ids"}
-"""Keys of a row that TRL passes to no reward function as a column."""
+"""Keys of a row that TRL does not pass to reward functions as columns."""
 _ELSEWHERE = Verdict(None, Status.NOT_APPLICABLE, "another verifier checks this row")
 
 
 class Decoded(Sequence[str]):
-    """Sampled ids as text, special tokens included, decoded only where somebody looks."""
+    """Sampled ids as text with special tokens, decoded on access."""
 
     def __init__(self, ids: Sequence[Sequence[int]], decode: Decode) -> None:
-        """Hold the ids."""
         self._ids = ids
         self._decode = decode
 
@@ -33,12 +32,11 @@ class Decoded(Sequence[str]):
         return len(self._ids)
 
     def __getitem__(self, row: Any) -> Any:
-        """The text of one completion."""
         return self._decode(self._ids[row])
 
 
 class LiveVerifier:
-    """A verifier as one of TRL's reward functions: what was started beforehand is collected when TRL asks."""
+    """A verifier as a reward function of TRL: `start` submits the rows, and TRL's call collects the verdicts."""
 
     def __init__(
         self,
@@ -50,10 +48,9 @@ class LiveVerifier:
     ) -> None:
         """Wrap a verifier.
 
-        Without a weight ``reward_weights`` has it; without an aggregate the verifier's own makes the score of a verdict
-        with steps from theirs. A row is checked only if its dataset column ``only``, where given, names this verifier.
-
-        ``largest`` is the largest score that it may give; the weights of all rewards decide (`Verifiers.weigh`).
+        ``weight``: by default that of ``reward_weights``. ``aggregate``: from the scores of steps to the score of the
+        verdict, by default the verifier's own. ``only``: a dataset column; the verifier checks rows that name it there.
+        The attribute ``largest`` is the largest valid score, which depends on all weights (`Verifiers.weigh`).
         """
         self.verifier = verifier
         self.aggregate = aggregate
@@ -65,12 +62,12 @@ class LiveVerifier:
         self._pending: tuple[list[int], int, Pending] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Failures in a row, as the verifier counts them; empty at the start."""
+        """The verifier's count of consecutive failures; empty at the start."""
         state = self.verifier.state_dict()
         return {"verifier": state} if state else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Count on from there."""
+        """Restore what `state_dict` returned."""
         if state["verifier"]:
             self.verifier.load_state_dict(state["verifier"])
 
@@ -82,21 +79,21 @@ class LiveVerifier:
         columns: Mapping[str, list[Any]],
         decode: Decode | None = None,
     ) -> None:
-        """Submit every row that is this verifier's to check; returns at once."""
+        """Submit the rows for this verifier; returns at once."""
         total = len(completions)
         rows = list(range(total))
         if self.only is not None:
             rows = [row for row in rows if columns[self.only][row] == self.verifier.label]
 
-        def picked(values: Any) -> Any:
+        def select(values: Any) -> Any:
             return None if values is None else [values[row] for row in rows]
 
-        ids = picked(completion_ids)
-        chosen = {name: picked(values) for name, values in columns.items()}
+        ids = select(completion_ids)
+        chosen = {name: select(values) for name, values in columns.items()}
         if decode is not None and ids is not None:
             chosen.setdefault("completion_text", Decoded(ids, decode))
-        with self._working():
-            self._pending = rows, total, self.verifier.start(picked(prompts), picked(completions), ids, **chosen)
+        with self._wrapped_errors():
+            self._pending = rows, total, self.verifier.start(select(prompts), select(completions), ids, **chosen)
 
     def __call__(
         self,
@@ -109,23 +106,25 @@ class LiveVerifier:
     ) -> list[float | None]:
         """TRL's reward signature."""
         if self._pending is None:
-            held = {key: value for key, value in columns.items() if isinstance(value, list)}
-            self.start(prompts, completions, completion_ids, held)
+            lists = {key: value for key, value in columns.items() if isinstance(value, list)}
+            self.start(prompts, completions, completion_ids, lists)
         assert self._pending is not None
         rows, total, pending = self._pending
         self._pending = None
-        with self._working():
-            given, seconds = _collected(pending, len(rows))
-        found = [self._remade(verdict) for verdict in given]
+        with self._wrapped_errors():
+            results, seconds = list(pending.result()), [float(second) for second in pending.seconds]
+            if len(results) != len(rows):
+                raise ValueError(f"it gave {len(results)} verdicts for {len(rows)} completions")
+        verdicts = [self._validated(result) for result in results]
         self.verdicts = [_ELSEWHERE] * total
-        for row, verdict in zip(rows, found, strict=True):
-            self.verdicts[row] = self._rewarding(verdict)
+        for row, verdict in zip(rows, verdicts, strict=True):
+            self.verdicts[row] = self._reward_verdict(verdict)
         log_verdicts(self.verifier.label, self.verdicts, seconds, log_extra, log_metric)
         return [verdict.score for verdict in self.verdicts]
 
     @contextlib.contextmanager
-    def _working(self) -> Iterator[None]:
-        """End the run with the error of a verifier class that is not ours: what a failure means is its own to say."""
+    def _wrapped_errors(self) -> Iterator[None]:
+        """An error of a foreign verifier class ends the run: it has to count its failures itself."""
         try:
             yield
         except VerifierError:
@@ -136,14 +135,14 @@ class LiveVerifier:
                 f"verifier {self.verifier.label!r} failed on a batch; repair it: {reason}"
             ) from error
 
-    def _remade(self, verdict: Any) -> Verdict:
+    def _validated(self, result: Any) -> Verdict:
         try:
-            return checked_copy(verdict)
-        except Exception as error:  # noqa: BLE001 - a hostile object raises what it likes
+            return checked_copy(result)
+        except Exception as error:  # noqa: BLE001 - a hostile object may raise any error
             return self.verifier.failed(f"gave no verdict: {error_fields(error)['message']}")
 
-    def _rewarding(self, verdict: Verdict) -> Verdict:
-        """The verdict with the score that the estimator will read, which has to fit into the sum of the rewards."""
+    def _reward_verdict(self, verdict: Verdict) -> Verdict:
+        """The verdict with the score for the estimator, which must fit into the sum of the rewards."""
         try:
             verdict = reaggregate(verdict, self.aggregate)
         except (ValueError, OverflowError) as error:
@@ -151,25 +150,25 @@ class LiveVerifier:
         if verdict.score is None or abs(verdict.score) <= self.largest:
             return verdict
         return self.verifier.failed(
-            f"the score {verdict.score:g} is beyond ±{self.largest:.8g}: with its weight, and the other rewards "
-            "beside it, the sum would not fit into float32"
+            f"the score {verdict.score:g} is beyond ±{self.largest:.8g}: weighted and added to the other rewards, it "
+            "would not fit into float32"
         )
 
     def collect(self, log_metric: Callable[[str, float], None]) -> list[float | None]:
-        """The scores of what was started, where any was."""
+        """The scores of the started rows; empty without any."""
         return self(None, [], log_metric=log_metric) if self._pending is not None else []
 
     def settle(self) -> None:
-        """Wait for what nobody collected, after a failure elsewhere, so that no answer meets the next batch."""
+        """Wait for uncollected verdicts after an error elsewhere; the next batch must not get them."""
         if self._pending is not None:
             pending = self._pending[2]
             self._pending = None
-            with contextlib.suppress(Exception):  # an earlier error is on its way up
+            with contextlib.suppress(Exception):  # an earlier error is being raised
                 pending.result()
 
 
 class RewardColumn:
-    """A reward model that trains along, as one of TRL's reward functions; ``weight`` is that of its column."""
+    """The reward model of the run as a reward function of TRL; ``weight`` is its reward weight."""
 
     def __init__(self, rewards: Callable[[], list[float]], weight: float) -> None:
         self.__name__ = NAME
@@ -179,10 +178,3 @@ class RewardColumn:
     def __call__(self, prompts: Any, completions: Any, **_: Any) -> list[float]:  # noqa: ARG002 - TRL's signature
         """TRL's reward signature."""
         return self._rewards()
-
-
-def _collected(pending: Pending, count: int) -> tuple[list[Any], list[float]]:
-    given, seconds = list(pending.result()), [float(second) for second in pending.seconds]
-    if len(given) != count:
-        raise ValueError(f"it gave {len(given)} verdicts for {count} completions")
-    return given, seconds

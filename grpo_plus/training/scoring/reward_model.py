@@ -1,13 +1,14 @@
-"""A reward model that trains along: pairs that the other rewards order, trainings every so many steps, a reward column.
+"""A reward model that is trained during the run: collected pairs, periodic training, a column of rewards.
 
-The policy is left alone: its weights, gradients and optimizer, and the generators of the run. Pairs stay with the rank
-that drew both completions; gradients are averaged, and every rank makes as many updates as the one with the most pairs.
+The weights, gradients and optimizer of the policy, and the random generators of the run, do not change. Pairs stay with
+the rank that sampled both completions; gradients are averaged, and all ranks make as many updates as the one with the
+most pairs.
 """
 
-import contextlib
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from grpo_plus.recipe.reward_model_options import GOOD, NAME, RewardModelOptions
 from grpo_plus.recipe.rewards import label_problems, name_problems, step_giver
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage, group_ids
 from grpo_plus.training.scoring.live_verifier import RewardColumn
-from grpo_plus.training.scoring.reward_model_files import Row, Scorer, make, save, sides_of
+from grpo_plus.training.scoring.reward_model_files import SampledRow, Scorer, make, save, sides_of
 from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import log_metrics, log_training_metrics
@@ -38,13 +39,13 @@ from grpo_verifiers.redaction import get_logger
 logger = get_logger(__name__)
 
 PATIENCE = 3
-"""Trainings in a row without contrast after which it is said."""
-MOST_HELD = 256
-"""Held-out pairs that are kept, the newest."""
+"""Consecutive trainings without contrast before a warning."""
+MAX_HELD_OUT = 256
+"""Most held-out examples; the newest remain."""
 
 
 class RewardModelStage(TrainerStage):
-    """The reward model of a run; ``kind`` is ``adapter`` or ``model``."""
+    """The reward model of a run: an ``adapter`` on the policy's base, or a ``model`` (``kind``)."""
 
     name = NAME
     learns_at_step_end = True
@@ -57,21 +58,21 @@ class RewardModelStage(TrainerStage):
         self._recipe = recipe
         self._options = options
         self._verification = verification
-        self._now: Completions | None = None
-        self._scores: Tensor | None = None  # of the completions of this rank
-        self._steps: list[Any] = []  # of each of them
+        self._batch: Completions | None = None
+        self._scores: Tensor | None = None  # of this rank's completions
+        self._steps: list[Any] = []  # of each completion
         self._barren = 0
-        self._drawn = 0  # completions to learn from since the last training
+        self._samples = 0  # completions for training since the last one
         self._learns = True
 
     # -- before the run ---------------------------------------------------------------------------------------------
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Labels that come from nowhere, and models and data that it cannot stand on."""
+        """Missing sources of labels, and unsuitable models, data and batches."""
         options, args, data = self._options, setup.args, setup.train_dataset
         self._learns = options.every > 0
-        given = read_kind(Path(options.start)).on if options.start else options.on
-        self.kind = given or ("adapter" if setup.adapted else "model")
+        kind = read_kind(Path(options.start)).on if options.start else options.on
+        self.kind = kind or ("adapter" if setup.adapted else "model")
         functions = Verifiers.function_names(setup.reward_funcs)
         problems: list[Problem] = [*name_problems(functions)]
         if self._learns and data is not None:
@@ -80,7 +81,7 @@ class RewardModelStage(TrainerStage):
             why = f"start ({options.start}) is an adapter" if options.start else "on is 'adapter'"
             problems.append(
                 f"reward_model {why}, but the run trains no LoRA adapter whose base it could share: set use_peft, or "
-                "give the reward model a model of its own (on: model)."
+                "give the reward model its own weights (on: model)."
             )
         problems += [
             f"reward_model reads texts alone, but train_dataset has the column {name!r}: remove reward_model."
@@ -92,18 +93,18 @@ class RewardModelStage(TrainerStage):
         rows = args.per_device_train_batch_size * args.steps_per_generation
         if self._learns and options.head == "outcome" and rows < 2:
             problems.append(
-                "reward_model compares completions that one process draws, but each draws a single one of a generation "
+                "reward_model compares completions of one process, but each process samples only one of a generation "
                 "batch: raise per_device_train_batch_size or steps_per_generation."
             )
         return problems
 
     def before_loading(self, setup: Setup) -> None:
-        """Join the reward functions, where it rewards."""
+        """Add the reward function, if the model rewards."""
         if self._options.rewards:
             setup.add_rewards([RewardColumn(self._rewards, float(self._options.weight or 0))])
 
     def after_loading(self, host: Host) -> None:
-        """Make the model."""
+        """Create the model."""
         super().after_loading(host)
         self.pairs.host = host
         self.scorer = make(host, self._options, self.kind)
@@ -111,8 +112,8 @@ class RewardModelStage(TrainerStage):
     # -- rewards ----------------------------------------------------------------------------------------------------
 
     def begin(self, completions: Completions) -> None:
-        """Take the completions that TRL asks for the rewards of."""
-        self._now, self._scores, self._steps = completions, None, []
+        """Take the completions of the next reward call."""
+        self._batch, self._scores, self._steps = completions, None, []
 
     def _rewards(self) -> list[float]:
         """The rewards of this rank's completions; all ranks score."""
@@ -120,18 +121,18 @@ class RewardModelStage(TrainerStage):
         if self._options.head == "process":
             return [float(value) for value in scores]
         accelerator, rows = self.host.accelerator, len(scores)
-        everywhere: Tensor = accelerator.gather(scores)
-        groups = group_ids(len(everywhere), current_group_size(self.host), scores.device)
-        found = rewards_of(everywhere, groups, self._options.reward_scale)
+        scores_N: Tensor = accelerator.gather(scores)
+        groups_N = group_ids(len(scores_N), current_group_size(self.host), scores.device)
+        rewards_N = rewards_of(scores_N, groups_N, self._options.reward_scale)
         first = accelerator.process_index * rows
-        return [float(value) for value in found[first : first + rows]]
+        return [float(value) for value in rewards_N[first : first + rows]]
 
     def _score(self) -> Tensor:
-        """Scores of this rank's completions, made once: of an outcome head as they are, else of the worst step."""
+        """Scores of this rank's completions, computed once: those of an outcome head, or of the worst step."""
         if self._scores is None:
-            assert self._now is not None
-            rows = self._rows(self._now)
-            with self._apart():
+            assert self._batch is not None
+            rows = self._rows(self._batch)
+            with self._preserved_generators():
                 if self._options.head == "outcome":
                     self._scores = self.scorer.outcomes(rows).float()
                 else:
@@ -140,78 +141,71 @@ class RewardModelStage(TrainerStage):
         return self._scores
 
     def _spans(self) -> list[Any]:
-        """The steps of each completion with the scores of the verifier that gives them."""
+        """The steps of each completion, scored by the verifier that gives steps."""
         if not self._steps:
-            assert self._now is not None
+            assert self._batch is not None
             giver = step_giver(self._recipe)
-            self._steps = self._verification.steps([giver], self._now, self.host.processing_class)
+            self._steps = self._verification.steps([giver], self._batch, self.host.processing_class)
         return self._steps
 
-    def _rows(self, completions: Completions) -> list[Row]:
-        """Prompts and completions as they were sampled."""
+    def _rows(self, completions: Completions) -> list[SampledRow]:
+        """Sampled ids of prompts and completions."""
         prompts = completions.prompt_ids
-        if prompts is None:  # another part of the run has drawn them
+        if prompts is None:  # a rollout function has sampled them
             prompts = [encode_prompt(self.host, prompt) for prompt in completions.prompts]
         pairs = zip(prompts, completions.ids, strict=True)
         return [(tuple(map(int, prompt)), tuple(map(int, ids))) for prompt, ids in pairs]
 
-    @contextlib.contextmanager
-    def _apart(self) -> Iterator[None]:
-        """The generators of the run stand as they did."""
-        undo = random_state([self.host.accelerator.device])
-        try:
-            yield
-        finally:
-            undo()
+    def _preserved_generators(self) -> ExitStack:
+        """A context that restores the random generators of the run."""
+        stack = ExitStack()
+        stack.callback(random_state([self.host.accelerator.device]))
+        return stack
 
     # -- labels -----------------------------------------------------------------------------------------------------
 
     def learn(self, completions: Completions, rewards_NK: Tensor) -> None:
-        """Keep the pairs, or the labels of steps, of a batch of training; log how well the model orders them."""
-        if self._options.head == "process":
+        """Store the pairs, or the labels of steps, of a training batch; log the accuracy on new pairs."""
+        learns = self.host.model.training and self._learns
+        if learns:
+            self._samples += sum(not is_held_out(prompt, self._options.held_out) for prompt in completions.prompts)
+        if self._options.head == "outcome":
+            self._compare(completions, rewards_NK, learns=learns)
+        elif learns:
             self._label(completions)
-        else:
-            self._compare(completions, rewards_NK)
-        self._now, self._scores, self._steps = None, None, []
+        self._batch, self._scores, self._steps = None, None, []
 
-    def _compare(self, completions: Completions, rewards_NK: Tensor) -> None:
+    def _compare(self, completions: Completions, rewards_NK: Tensor, *, learns: bool) -> None:
         host, rows = self.host, len(completions)
         first = host.accelerator.process_index * rows
-        here = slice(first, first + rows)
-        totals_B = self._totals(rewards_NK)[here].cpu()
-        groups_B = group_ids(len(rewards_NK), current_group_size(host), torch.device("cpu"))[here]
+        local = slice(first, first + rows)
+        totals_B = self._totals(rewards_NK)[local].cpu()
+        groups_B = group_ids(len(rewards_NK), current_group_size(host), torch.device("cpu"))[local]
         pairs_Q2 = ordered_pairs(totals_B, groups_B)
         scores_B = self._score().cpu()
         right, count = self._sum([float(ranked_right(*scores_B[pairs_Q2].T).sum()), len(pairs_Q2)])
         if count:
             log_metrics(host, {"reward_model/fresh_accuracy": right / count})
-        if not (host.model.training and self._learns):
+        if not learns:
             return
-        self._draw(completions)
         chosen = few_of_each(pairs_Q2, groups_B, self._options.pairs, self.pairs.generator())
         texts = self._rows(completions)
         for better, worse in chosen.tolist():
             (prompt, chosen_ids), (_, rejected_ids) = texts[better], texts[worse]
             if chosen_ids != rejected_ids:
-                self._keep(completions.prompts[better], Comparison(prompt, chosen_ids, rejected_ids))
+                self._store(completions.prompts[better], Comparison(prompt, chosen_ids, rejected_ids))
 
     def _label(self, completions: Completions) -> None:
-        if not (self.host.model.training and self._learns):
-            return
-        self._draw(completions)
         for row, steps, prompt in zip(self._rows(completions), self._spans(), completions.prompts, strict=True):
             ends, labels = step_labels(steps, GOOD)
             if ends:
-                self._keep(prompt, Labelled(*row, ends, labels))
+                self._store(prompt, Labelled(*row, ends, labels))
 
-    def _draw(self, completions: Completions) -> None:
-        self._drawn += sum(not is_held_out(prompt, self._options.held_out) for prompt in completions.prompts)
-
-    def _keep(self, prompt: Any, example: Example) -> None:
+    def _store(self, prompt: Any, example: Example) -> None:
         self.pairs.add([example], held_out=is_held_out(prompt, self._options.held_out))
 
     def _totals(self, rewards_NK: Tensor) -> Tensor:
-        """The weighted sum of all other rewards; NaN where none of those with a weight is known."""
+        """The weighted sum of all other rewards; NaN if each reward with a weight is NaN."""
         names, weights_K = self.host.reward_func_names, self.host.reward_weights.to(rewards_NK)
         counts_K = weights_K != 0
         counts_K[[place for place, name in enumerate(names) if name == NAME]] = False
@@ -221,79 +215,77 @@ class RewardModelStage(TrainerStage):
     # -- training ---------------------------------------------------------------------------------------------------
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Train when it is time."""
+        """Train after every ``every`` steps."""
         every = self._options.every
         if every and self.host.state.global_step % every == 0:
             self.train_now()
 
     def train_now(self) -> dict[str, float]:
-        """Train on the pairs since the last time, with a share of earlier ones; gives what is logged.
+        """Train on the new pairs and a share of earlier ones; returns the logged metrics.
 
-        All ranks call it together. Without a pair on any rank, nothing is trained.
+        All ranks call it together. Without a new pair on any rank, nothing is trained.
         """
         examples, again, generator = self.pairs.take()
-        mine = {label for one in examples if isinstance(one, Labelled) for label in one.labels}
-        told = gather_objects([(len(examples) - again, again, sorted(mine))])
-        fresh, replayed = (sum(counts[place] for counts in told) for place in (0, 1))
-        most = max(own + repeated for own, repeated, _ in told)
-        logged = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
-        self._say_barren(fresh, {label for _, _, labels in told for label in labels})
-        with self._apart():
+        own_labels = {label for one in examples if isinstance(one, Labelled) for label in one.labels}
+        ranks = gather_objects([(len(examples) - again, again, sorted(own_labels))])
+        fresh, replayed = (sum(counts[place] for counts in ranks) for place in (0, 1))
+        most = max(new + repeated for new, repeated, _ in ranks)
+        metrics = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
+        self._warn_if_barren(fresh, {label for _, _, labels in ranks for label in labels})
+        with self._preserved_generators():
             if fresh:
-                logged["reward_model/loss"] = loss = self._epochs(examples, most, generator)
+                metrics["reward_model/loss"] = loss = self._epochs(examples, most, generator)
                 if not math.isfinite(loss) and self.host.accelerator.is_main_process:
-                    text = (
-                        "reward_model: the loss of a training was %s: such updates are left out. Lower learning_rate."
-                    )
+                    text = "reward_model: the loss of a training was %s: such updates are skipped. Lower learning_rate."
                     logger.warning(text, loss)
                 self.trainings += 1
             accuracy = self._accuracy()
         if accuracy is not None:
-            logged["reward_model/accuracy"] = accuracy
-        log_training_metrics(self.host, logged)
-        return logged
+            metrics["reward_model/accuracy"] = accuracy
+        log_training_metrics(self.host, metrics)
+        return metrics
 
     def _epochs(self, examples: Sequence[Example], most: int, generator: torch.Generator) -> float:
-        """Mean loss, each update's before it."""
+        """Train; returns the mean loss, each before its update."""
         losses, terms, size = 0.0, 0.0, self._options.batch_size
         for _ in range(self._options.epochs):
             order = torch.randperm(len(examples), generator=generator).tolist()
             for start in range(0, most, size):
                 batch = [examples[place] for place in order[start : start + size]]
-                mine = sum(len(one.labels) if isinstance(one, Labelled) else 1 for one in batch)
-                (count,) = self._sum([mine])
+                (count,) = self._sum([sum(len(one.labels) if isinstance(one, Labelled) else 1 for one in batch)])
                 ranks = self.host.accelerator.num_processes
                 (loss,) = self._sum([float(self.scorer.update(batch, int(count), ranks))])
                 losses, terms = losses + loss, terms + count
         return losses / terms
 
     def _accuracy(self) -> float | None:
-        """The ranking accuracy on held-out examples of all ranks; None where there is nothing to order."""
-        held = list(self.pairs.held)
+        """The ranking accuracy on held-out examples of all ranks; None without two that differ."""
+        examples = list(self.pairs.held_out)
         if self._options.head == "outcome":
-            rows, places_Q2 = sides_of([one for one in held if isinstance(one, Comparison)])
+            rows, places_Q2 = sides_of([one for one in examples if isinstance(one, Comparison)])
             scores = self.scorer.outcomes(rows).cpu()
             right, count = self._sum([float(ranked_right(*scores[places_Q2].T).sum()), len(places_Q2)])
             return right / count if count else None
-        labelled = [one for one in held if isinstance(one, Labelled)]
-        found = self.scorer.steps([(one.prompt, one.completion) for one in labelled], [one.ends for one in labelled])
-        mine = [
+        labelled = [one for one in examples if isinstance(one, Labelled)]
+        rows_of_steps = [(one.prompt, one.completion) for one in labelled]
+        scores_of_rows = self.scorer.steps(rows_of_steps, [one.ends for one in labelled])
+        own = [
             (float(score), label)
-            for one, row in zip(labelled, found, strict=True)
+            for one, row in zip(labelled, scores_of_rows, strict=True)
             for score, label in zip(row, one.labels, strict=True)
         ]
-        told = [step for steps in gather_objects([mine]) for step in steps]
-        if len({label for _, label in told}) < 2:
+        steps = gather_objects(own)
+        if len({label for _, label in steps}) < 2:
             return None
-        scores, labels = (torch.tensor(column, dtype=torch.float64) for column in zip(*told, strict=True))
+        scores, labels = (torch.tensor(column, dtype=torch.float64) for column in zip(*steps, strict=True))
         return separation(scores, labels)
 
-    def _say_barren(self, fresh: int, classes: set[int]) -> None:
-        """Say once that several trainings in a row had nothing to learn from; ``classes`` are the labels of steps."""
+    def _warn_if_barren(self, fresh: int, classes: set[int]) -> None:
+        """Warn once after several trainings without anything to learn; ``classes`` are the labels of steps."""
         outcome = self._options.head == "outcome"
-        (drawn,) = self._sum([self._drawn])
-        self._drawn = 0
-        if not drawn and not fresh:  # a generation batch may last longer, or all of its prompts are held out
+        (samples,) = self._sum([self._samples])
+        self._samples = 0
+        if not samples and not fresh:  # a generation batch may last longer, or all of its prompts are held out
             return
         self._barren = 0 if fresh and (outcome or len(classes) > 1) else self._barren + 1
         if self._barren == PATIENCE and self.host.accelerator.is_main_process:
@@ -303,50 +295,49 @@ class RewardModelStage(TrainerStage):
 
     def _sum(self, values: Sequence[float]) -> list[float]:
         """Sums over all ranks."""
-        told = gather_objects([list(values)])
-        return [float(sum(column)) for column in zip(*told, strict=True)]
+        return [float(sum(column)) for column in zip(*gather_objects([list(values)]), strict=True)]
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> str:
-        """Another kind of reward model does not go on from the state."""
+        """The kind of reward model; the state fits no other."""
         return f"reward model (on: {self.kind}, head: {self._options.head})"
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of trainings."""
+        """The numbers of trainings, and of the latest ones without contrast."""
         return {"trainings": self.trainings, "barren": self._barren}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore what `state_dict` returned."""
         self.trainings, self._barren = int(state["trainings"]), int(state["barren"])
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights and the moments of the optimizer; the weights alone where ``save_only_model`` is set."""
+        """The weights and the optimizer's moments; only the weights if ``save_only_model`` is set."""
         return self.scorer.tensors(moments=not self.host.args.save_only_model)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these."""
+        """Restore what `tensors` returned."""
         self.scorer.load_tensors(tensors)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Save it beside the trained model."""
+        """Save it in a subfolder of ``output_dir``."""
         if self.host.args.should_save:
             folder = Path(self.host.args.output_dir) / NAME
             try:
                 save(folder, self.host, self.scorer, self._options, self.kind, trainings=self.trainings)
-            except Exception as error:  # noqa: BLE001 - the policy is saved after it, and must not be lost with it
+            except Exception as error:  # noqa: BLE001 - the policy, which is saved next, must not be lost
                 why = failed_write(error, folder.parent) or f"{type(error).__name__}: {error}"
                 logger.warning("the reward model was not written to %s, it is in checkpoints only: %s", folder, why)
 
 
 class RewardPairs(TrainerStage):
-    """Examples of this rank, bounded, in every checkpoint; all that is drawn at random has a seed of its own.
+    """Examples of this rank, limited in number and part of every checkpoint; random choices have their own seeds.
 
     Attributes:
-        fresh: those since the last training, the newest ``history`` of them.
-        held: those of held-out prompts.
-        history: those of earlier trainings.
+        fresh: examples since the last training, at most ``history``.
+        held_out: examples of held-out prompts.
+        history: examples of earlier trainings.
     """
 
     name = "reward_model_pairs"
@@ -354,7 +345,7 @@ class RewardPairs(TrainerStage):
 
     def __init__(self, options: RewardModelOptions) -> None:
         self.fresh: deque[Example] = deque(maxlen=options.history)
-        self.held: deque[Example] = deque(maxlen=MOST_HELD)
+        self.held_out: deque[Example] = deque(maxlen=MAX_HELD_OUT)
         self.history = History(options.history)
         self._options = options
         self._kind = Comparison if options.head == "outcome" else Labelled
@@ -362,20 +353,20 @@ class RewardPairs(TrainerStage):
         self._packed: dict[str, Tensor] | None = None
 
     def generator(self) -> torch.Generator:
-        """The next generator of this rank, apart from those of the run."""
+        """The next generator of this rank, independent of those of the run."""
         self._draws += 1
         seed = (int(self.host.args.seed) << 40) + (self.host.accelerator.process_index << 32) + self._draws
         return torch.Generator().manual_seed(seed % 2**63)
 
     def add(self, examples: Sequence[Example], *, held_out: bool) -> None:
-        """Keep examples for the next training, or for measuring."""
-        (self.held if held_out else self.fresh).extend(examples)
+        """Store examples for the next training, or for the accuracy."""
+        (self.held_out if held_out else self.fresh).extend(examples)
         self._packed = None
 
     def take(self) -> tuple[list[Example], int, torch.Generator]:
-        """The examples of a training, how many of them come again, and the generator that shuffles them.
+        """The examples of a training, the number of replayed ones, and the generator for their order.
 
-        The fresh ones are history from here on.
+        The fresh ones become history.
         """
         generator = self.generator()
         fresh = list(self.fresh)
@@ -387,26 +378,26 @@ class RewardPairs(TrainerStage):
         return [*fresh, *again], len(again), generator
 
     def state_dict(self) -> dict[str, Any]:
-        """How much was drawn and seen; the examples are tensors."""
+        """The numbers of generators and of examples so far; the examples are tensors."""
         return {"draws": self._draws, "seen": self.history.offered}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore what `state_dict` returned."""
         self._draws, self.history.offered = int(state["draws"]), int(state["seen"])
-        for store in (self.fresh, self.held, self.history.items):  # of an earlier run of the same trainer
+        for store in (self.fresh, self.held_out, self.history.items):  # of an earlier run of the same trainer
             store.clear()
         self._packed = None
 
     def tensors(self) -> dict[str, Tensor]:
         """All examples."""
         if self._packed is None:
-            self._packed = packed({"fresh": self.fresh, "held": self.held, "history": self.history.items})
+            self._packed = packed({"fresh": self.fresh, "held": self.held_out, "history": self.history.items})
         return self._packed
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these examples."""
+        """Restore what `tensors` returned."""
         stores = unpacked(tensors, self._kind, ("fresh", "held", "history"))
         self.fresh.extend(stores["fresh"])
-        self.held.extend(stores["held"])
+        self.held_out.extend(stores["held"])
         self.history.items = stores["history"]
         self._packed = None

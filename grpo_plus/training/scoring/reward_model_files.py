@@ -1,7 +1,8 @@
-"""A reward model made for a run, and written down so that others load it: as transformers and PEFT save theirs."""
+"""Create the reward model of a run, and save it in the format of transformers and PEFT."""
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +32,31 @@ from grpo_verifiers.redaction import get_logger
 logger = get_logger(__name__)
 
 ADAPTER = "reward"
-"""The name of the adapter."""
+"""Name of the adapter."""
 RATES = {"adapter": 1e-4, "model": 1e-5}
 """Learning rates by kind."""
 _CLASSES: Mapping[str, Any] = {
     "outcome": AutoModelForSequenceClassification,
     "process": AutoModelForTokenClassification,
 }
-Row = tuple[Ids, Ids]
+SampledRow = tuple[Ids, Ids]
 """A prompt and a completion."""
 _PREFIX = "base_model.model."
 _INIT = ("trust_remote_code", "revision", "attn_implementation")
 
 
 def make(host: Host, options: RewardModelOptions, on: str) -> "Scorer":
-    """The model, its optimizer and its passes."""
+    """Create the model, its optimizer and its passes."""
     raise_all(distributed_problems(host, "reward_model"))
     device = host.accelerator.device
     tokenizer: Any = getattr(host.processing_class, "tokenizer", host.processing_class)
     try:
-        trunk = _adapter(host, options) if on == "adapter" else _model(host, options, tokenizer)
+        trunk: AdapterTrunk | ModelTrunk
+        if on == "adapter":
+            rank, alpha = _rank_and_alpha(host, options)
+            trunk = AdapterTrunk(unwrapped_model(host), ADAPTER, rank=rank, alpha=alpha, seed=int(host.args.seed))
+        else:
+            trunk = _model(host, options, tokenizer)
         head = ScalarHead(trunk.hidden_size).to(device)
         if options.start is not None:
             _load(host, Path(options.start), options.head, trunk, head)
@@ -59,32 +65,26 @@ def make(host: Host, options: RewardModelOptions, on: str) -> "Scorer":
     pad = int(tokenizer.pad_token_id)
     try:
         _blank(_saved_config(host, trunk, pad), options.head)
-    except Exception as error:  # noqa: BLE001 - said now, since it would be known when all is trained
+    except Exception as error:  # noqa: BLE001 - a warning now instead of at the end of the run
         first = str(error).partition("\n")[0]
         logger.warning("reward_model: it will be in checkpoints only, as transformers has no such model: %s", first)
     args: Any = host.args
     engine = recipe_of(args).engine
     passes = Passes.of(host, trunk, head, layout=engine.layout, tokens_per_pass=engine.tokens_per_pass)
-    together = host.accelerator.num_processes > 1
-    # Pairs say nothing about a level: its gradient is rounding, which Adam would make whole steps of.
+    # Pairs do not determine the bias: its gradient is rounding, which Adam would scale up to full steps.
     head.bias.requires_grad_(options.head == "process")
     heads = {f"head.{name}": one for name, one in head.named_parameters() if one.requires_grad}
+    several = host.accelerator.num_processes > 1
     optimizer = OwnAdamW(
         trunk.named_parameters() | heads,
         learning_rate=options.learning_rate or RATES[on],
-        average=(lambda tensor: host.accelerator.reduce(tensor, "mean")) if together else None,
+        average=partial(host.accelerator.reduce, reduction="mean") if several else None,
     )
-    rows = int(args.per_device_train_batch_size)
-    return Scorer(passes, optimizer, pad=pad, rows=rows, device=device)
-
-
-def _adapter(host: Host, options: RewardModelOptions) -> AdapterTrunk:
-    rank, alpha = _rank_and_alpha(host, options)
-    return AdapterTrunk(unwrapped_model(host), ADAPTER, rank=rank, alpha=alpha, seed=int(host.args.seed))
+    return Scorer(passes, optimizer, pad=pad, rows=int(args.per_device_train_batch_size), device=device)
 
 
 def _rank_and_alpha(host: Host, options: RewardModelOptions) -> tuple[int, float]:
-    """Those of the options, or of the adapter that it starts from: with its scale, whatever the policy's divides by."""
+    """Rank and alpha of the options, or of the adapter to start from; its scale stays, with and without rsLoRA."""
     if options.start is None:
         return options.lora_r, 2.0 * options.lora_r
     kind, policy = read_kind(Path(options.start)), _policy_adapter(host)
@@ -101,12 +101,12 @@ def _policy_adapter(host: Host) -> LoraConfig:
 
 def _model(host: Host, options: RewardModelOptions, tokenizer: Any) -> ModelTrunk:
     args: Any = host.args
-    own = str(plain_model(host, host.model).config._name_or_path)  # noqa: SLF001 - transformers has no other name
+    own = _base_name(host)
     name = options.start or options.model or own
     if not name:
-        raise HeadError("the policy was given as an object without a name: set model to a name or a folder.")
-    given = args.model_init_kwargs or {}
-    keywords = {key: given[key] for key in _INIT if key in given} if name == own else {}
+        raise HeadError("the policy was passed as an object without a name: set model to a name or a folder.")
+    init = args.model_init_kwargs or {}
+    keywords = {key: init[key] for key in _INIT if key in init} if name == own else {}
     field = "start" if options.start else "model"
     if name != own:
         compare_tokenizers(name, tokenizer, field=field, may_differ=0.01)
@@ -120,29 +120,29 @@ def _model(host: Host, options: RewardModelOptions, tokenizer: Any) -> ModelTrun
     )
 
 
-def _check_base(host: Host, folder: Path) -> None:
-    """Say that a saved adapter stood on another base, by its name."""
-    there, here = read_kind(folder).base, str(plain_model(host, host.model).config._name_or_path)  # noqa: SLF001 - transformers has no other name
-    if there and here and Path(there).expanduser().resolve() != Path(here).expanduser().resolve():
-        text = "reward_model start (%s) was trained on %s, and stands on %s now: its scores are those of the first."
-        logger.warning(text, folder, there, here)
+def _base_name(host: Host) -> str:
+    return str(plain_model(host, host.model).config._name_or_path)  # noqa: SLF001 - transformers has no other name
 
 
 def _load(host: Host, folder: Path, head_kind: str, trunk: AdapterTrunk | ModelTrunk, head: ScalarHead) -> None:
-    """Go on from a saved reward model; a trunk of its own has its weights from there already."""
+    """Load a saved reward model; a `ModelTrunk` has its weights already."""
     if isinstance(trunk, AdapterTrunk):
-        _check_base(host, folder)
+        before, now = read_kind(folder).base, _base_name(host)
+        if before and now and Path(before).expanduser().resolve() != Path(now).expanduser().resolve():
+            text = "reward_model start (%s) was trained on %s, and the base is %s now: its scores fit the first one."
+            logger.warning(text, folder, before, now)
         saved = {
             name.removeprefix(_PREFIX): one for name, one in load_file(folder / "adapter_model.safetensors").items()
         }
         heads = {name: saved.pop(name) for name in list(saved) if "lora_" not in name}
-        renamed = {_PREFIX + _named(name): one.float() for name, one in saved.items()}
+        renamed = {}
+        for name, one in saved.items():
+            stem, _, end = name.rpartition(".")  # in a model with several adapters, their name is before the last part
+            renamed[f"{_PREFIX}{stem}.{ADAPTER}.{end}"] = one.float()
         try:
             trunk.load_tensors(renamed)
         except ValueError as error:
-            raise HeadError(
-                f"start ({folder}) is an adapter on other layers than those of this run's: {error}."
-            ) from error
+            raise HeadError(f"start ({folder}) is an adapter on other layers than this run's: {error}.") from error
     else:
         model = _CLASSES[head_kind].from_pretrained(folder)
         heads = dict(model.get_submodule(_head_name(model)).state_dict())
@@ -156,14 +156,8 @@ def _load(host: Host, folder: Path, head_kind: str, trunk: AdapterTrunk | ModelT
     head.load_tensors({"weight": weight.reshape(-1).cpu(), "bias": bias.cpu()})
 
 
-def _named(name: str) -> str:
-    """A weight of a saved adapter as PEFT names it in a model that has several."""
-    stem, _, end = name.rpartition(".")
-    return f"{stem}.{ADAPTER}.{end}"
-
-
 def save(folder: Path, host: Host, scorer: "Scorer", options: RewardModelOptions, on: str, *, trainings: int) -> None:
-    """Write the model, loadable by its folder as ``reward_model_name_or_path``."""
+    """Write the model to a folder that can be used as ``reward_model_name_or_path``."""
     about = {"head": options.head, "on": on, "trainings": trainings, "trained_by": "grpo-plus train"}
 
     def write(draft: Path) -> None:
@@ -189,7 +183,7 @@ def save(folder: Path, host: Host, scorer: "Scorer", options: RewardModelOptions
 
 
 def _saved_config(host: Host, trunk: Any, pad: int) -> Any:
-    """The config that the saved model has, or that a saved adapter's base gets."""
+    """The config of the saved model, or of the base of a saved adapter."""
     adapter = isinstance(trunk, AdapterTrunk)
     config = copy.deepcopy(plain_model(host, host.model).config if adapter else trunk.model.config)
     config.num_labels, config.pad_token_id = 1, pad
@@ -197,13 +191,13 @@ def _saved_config(host: Host, trunk: Any, pad: int) -> Any:
 
 
 def _blank(config: Any, head: str) -> str:
-    """The name of the head of a model for classification, made without weights; a ValueError where there is none."""
+    """Create a model for classification without weights, and return the name of its head; a ValueError without one."""
     with torch.device("meta"):
         return _head_name(_CLASSES[head].from_config(config))
 
 
 def _adapter_config(host: Host, options: RewardModelOptions, head: str) -> LoraConfig:
-    """That of the policy's adapter with the head among what is saved."""
+    """The config of the policy's adapter, with the head as a saved module."""
     config: LoraConfig = copy.deepcopy(_policy_adapter(host))
     config.r, alpha = _rank_and_alpha(host, options)
     config.lora_alpha = int(alpha) if alpha.is_integer() else alpha
@@ -216,13 +210,13 @@ def _adapter_config(host: Host, options: RewardModelOptions, head: str) -> LoraC
 
 def _rows_of(head: ScalarHead, *, bias: bool) -> dict[str, Tensor]:
     """The head as the weights of a linear layer with one output."""
-    found = head.tensors()
-    rows = {"weight": found["weight"].reshape(1, -1)}
-    return rows | {"bias": found["bias"].reshape(1)} if bias else rows
+    tensors = head.tensors()
+    rows = {"weight": tensors["weight"].reshape(1, -1)}
+    return rows | {"bias": tensors["bias"].reshape(1)} if bias else rows
 
 
 def _head_name(model: nn.Module) -> str:
-    """The name of the linear layer behind the base of a model for classification."""
+    """The name of the linear layer on top of a model for classification."""
     names = [name for name in ("score", "classifier") if isinstance(getattr(model, name, None), nn.Linear)]
     if not names:
         raise HeadError(f"{type(model).__name__} has no linear head that could be saved or loaded.")
@@ -232,8 +226,8 @@ def _head_name(model: nn.Module) -> str:
 class Scorer:
     """A trunk with a head as a reward model: scores of sampled ids, and updates by pairs or by labels of steps.
 
-    A pass has ``rows`` rows at most, and goes through the engine, so that completions of one prompt read it once. A
-    completion is read where `AutoModelForSequenceClassification` would read it: at its last token that is not padding.
+    A pass of the engine has at most ``rows`` rows; completions of one prompt share its computation. As in
+    `AutoModelForSequenceClassification`, a completion's score is read at its last token that is not padding.
     """
 
     def __init__(self, passes: Passes, optimizer: OwnAdamW, *, pad: int, rows: int, device: torch.device) -> None:
@@ -244,13 +238,13 @@ class Scorer:
         self._device = device
 
     @torch.no_grad()
-    def outcomes(self, rows: Sequence[Row]) -> Tensor:
+    def outcomes(self, rows: Sequence[SampledRow]) -> Tensor:
         """A score for each completion, (B,), without a gradient."""
         with self.passes.trunk.active():
             return self._outcomes(rows) if rows else torch.zeros(0, device=self._device)
 
     @torch.no_grad()
-    def steps(self, rows: Sequence[Row], ends: Sequence[Ids]) -> list[Tensor]:
+    def steps(self, rows: Sequence[SampledRow], ends: Sequence[Ids]) -> list[Tensor]:
         """The score of each step, read at its last token, for each completion; without a gradient."""
         if not rows:
             return []
@@ -259,13 +253,14 @@ class Scorer:
         return [values_BT[row, [end + 1 for end in places]] for row, places in enumerate(ends)]
 
     def update(self, examples: Sequence[Example], count: int, ranks: int) -> Tensor:
-        """One step of the optimizer; the summed loss of this rank's examples.
+        """One step of the optimizer; returns the summed loss of this rank's examples.
 
-        ``count`` is how many losses there are on all ranks: pairs, or labels. Ranks call it together.
+        ``count`` is the number of losses (pairs or labels) on all ranks. Ranks call it together.
         """
         total = torch.zeros((), device=self._device, dtype=torch.float64)
         with self.passes.trunk.active(), torch.enable_grad():
-            size = self._examples_of_a_pass(examples)
+            sides = 2 if any(isinstance(one, Comparison) for one in examples[:1]) else 1
+            size = max(1, self._rows // sides)
             for start in range(0, len(examples), size):
                 loss = self.loss(examples[start : start + size])
                 (loss * ranks / max(1, count)).backward()  # type: ignore[no-untyped-call]
@@ -274,7 +269,7 @@ class Scorer:
         return total
 
     def loss(self, examples: Sequence[Example]) -> Tensor:
-        """The summed loss of pairs or of labels; each text of several pairs is read once."""
+        """The summed loss of pairs or of labels; a text of several pairs is computed once."""
         if isinstance(examples[0], Comparison):
             rows, places_Q2 = sides_of([one for one in examples if isinstance(one, Comparison)])
             scores = self._outcomes(rows)
@@ -288,43 +283,48 @@ class Scorer:
         return process_losses(values_BT, labels_BT).sum()
 
     def tensors(self, *, moments: bool = True) -> dict[str, Tensor]:
-        """The weights that are trained, and the moments of the optimizer unless they are not asked for."""
+        """The trained weights, and the moments of the optimizer unless ``moments`` is False."""
         parts = self._parts()
         if not moments:
             del parts["adam"]
         return tensors_of(parts)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these; a ValueError says why they do not fit."""
+        """Restore what `tensors` returned; a ValueError if they do not fit."""
         load_parts(self._parts(), tensors)
 
     def _parts(self) -> dict[str, Stored]:
         return {"trunk": self.passes.trunk, "head": self.passes.head, "adam": self.optimizer}
 
-    def _examples_of_a_pass(self, examples: Sequence[Example]) -> int:
-        sides = 2 if any(isinstance(one, Comparison) for one in examples[:1]) else 1
-        return max(1, self._rows // sides)
-
-    def _outcomes(self, rows: Sequence[Row]) -> Tensor:
+    def _outcomes(self, rows: Sequence[SampledRow]) -> Tensor:
         values_BT = self._values(rows)
         at_B = [last_read(completion, self.pad) for _, completion in rows]
         return values_BT[torch.arange(len(rows), device=self._device), torch.tensor(at_B, device=self._device)]
 
-    def _values(self, rows: Sequence[Row]) -> Tensor:
-        """(B, T + 1): what the head reads after so many tokens of the completion."""
-        ids_BS, mask_BS, width = batch_of(rows, self.pad, self._device)
-        return self.passes.values(ids_BS, mask_BS, width, batch_size=self._rows)
+    def _values(self, rows: Sequence[SampledRow]) -> Tensor:
+        """(B, T + 1): the head's value after 0, 1, ... tokens of the completion.
+
+        The passes of a head read the hidden state before a token, so each completion gets one more token at its end.
+        """
+        start, width = max(len(prompt) for prompt, _ in rows), max(len(text) for _, text in rows) + 1
+        ids_BS = torch.full((len(rows), start + width), self.pad)
+        mask_BS = torch.zeros((len(rows), start + width), dtype=torch.long)
+        for row, (prompt, text) in enumerate(rows):
+            span = slice(start - len(prompt), start + len(text) + 1)
+            ids_BS[row, span] = torch.tensor([*prompt, *text, self.pad])
+            mask_BS[row, span] = 1
+        return self.passes.values(ids_BS.to(self._device), mask_BS.to(self._device), width, batch_size=self._rows)
 
 
-def sides_of(pairs: Sequence[Comparison]) -> tuple[list[Row], Tensor]:
-    """Each text of the pairs once, and (Q, 2) the places of the better and the worse one of each pair among them."""
-    rows: dict[Row, int] = {}
+def sides_of(pairs: Sequence[Comparison]) -> tuple[list[SampledRow], Tensor]:
+    """Return the texts of the pairs, each once, and (Q, 2) the indices of the better and the worse one of each pair."""
+    rows: dict[SampledRow, int] = {}
     sides = [[rows.setdefault((one.prompt, text), len(rows)) for text in (one.chosen, one.rejected)] for one in pairs]
     return list(rows), torch.tensor(sides, dtype=torch.long).reshape(-1, 2)
 
 
 def last_read(completion: Ids, pad: int) -> int:
-    """After how many tokens a completion is read: padding at its end is passed over.
+    """Return the length of a completion without padding at its end.
 
     >>> last_read((5, 6, 0), 0), last_read((), 0)
     (2, 0)
@@ -333,19 +333,3 @@ def last_read(completion: Ids, pad: int) -> int:
     while count and completion[count - 1] == pad:
         count -= 1
     return count
-
-
-def batch_of(rows: Sequence[Row], pad: int, device: Any = "cpu") -> tuple[Tensor, Tensor, int]:
-    """Ids and mask, prompts padded left and completions right, and the width of the completions.
-
-    Behind each completion stands one token more, of which only the place counts: the passes of a head read the hidden
-    state before a token, and the last one of a completion must be read, too.
-    """
-    before, width = max(len(prompt) for prompt, _ in rows), max(len(text) for _, text in rows) + 1
-    ids_BS = torch.full((len(rows), before + width), pad)
-    mask_BS = torch.zeros((len(rows), before + width), dtype=torch.long)
-    for row, (prompt, text) in enumerate(rows):
-        there = slice(before - len(prompt), before + len(text) + 1)
-        ids_BS[row, there] = torch.tensor([*prompt, *text, pad])
-        mask_BS[row, there] = 1
-    return ids_BS.to(device), mask_BS.to(device), width

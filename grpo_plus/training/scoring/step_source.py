@@ -1,4 +1,4 @@
-"""Which verifier the steps of completions come from, and the stop of a run that gets none."""
+"""The verifier that gives the steps of completions; a run without any steps is stopped."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -9,64 +9,57 @@ from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.verdict import Status, Verdict
 
 PATIENCE = 32
-"""So many judged completions without a step, and never one with, mean that a verifier gives no steps to train on."""
+"""Judged completions without any step that stop the run."""
 _JUDGED = (Status.CORRECT, Status.WRONG, Status.PARTIAL)
 
 
 @dataclass(frozen=True)
-class StepsSeen:
-    """Evidence of steps in one verifier's verdicts on one rank's batch.
+class StepEvidence:
+    """Steps in one verifier's verdicts on one rank's batch.
 
     Attributes:
-        given: some verdict has a step to train on: it has a score and holds a character of the completion.
-        without: completions that were judged and have no such step; what is empty, cannot be read, failed or does not
-            apply shows nothing.
-        example: what it gave instead.
+        any_steps: a verdict has a usable step: it has a score and contains a character of the completion.
+        without: number of judged completions without one; empty, unreadable, failed and not applicable ones do not
+            count.
+        example: the verdict on the first of them, in words.
     """
 
-    given: bool
+    any_steps: bool
     without: int
     example: str = ""
 
 
-def steps_seen(
+def step_evidence(
     verdicts: Sequence[Verdict], completion_ids: Sequence[Sequence[int]], length: Callable[[Sequence[int]], int]
-) -> StepsSeen:
-    """Evidence of steps in a verifier's verdicts, one for each completion.
+) -> StepEvidence:
+    """The steps in a verifier's verdicts, one for each completion.
 
-    ``length`` gives the number of characters of sampled ids; it is asked only where no scored step starts at the first
-    one.
+    ``length`` returns the number of characters of sampled ids; it is called only if no scored step starts at 0.
     """
-    rows = list(zip(verdicts, completion_ids, strict=False))
-    giving = [_teaches(verdict, ids, length) for verdict, ids in rows]
-    without = [
-        verdict
-        for (verdict, ids), gives in zip(rows, giving, strict=True)
-        if verdict.status in _JUDGED and len(ids) and not gives
-    ]
-    return StepsSeen(any(giving), len(without), _shown(without[0]) if without else "")
+    any_steps, without = False, []
+    for verdict, ids in zip(verdicts, completion_ids, strict=False):
+        starts = [step.start for step in verdict.steps if step.score is not None and step.start < step.end]
+        if starts and len(ids) > 0 and (min(starts) == 0 or min(starts) < length(ids)):
+            any_steps = True
+        elif verdict.status in _JUDGED and len(ids):
+            without.append(verdict)
+    return StepEvidence(any_steps, len(without), _description(without[0]) if without else "")
 
 
-def _teaches(verdict: Verdict, ids: Sequence[int], length: Callable[[Sequence[int]], int]) -> bool:
-    """A step of the verdict has a score and holds a character."""
-    starts = [step.start for step in verdict.steps if step.score is not None and step.start < step.end]
-    return bool(starts) and len(ids) > 0 and (min(starts) == 0 or min(starts) < length(ids))
-
-
-def _shown(verdict: Verdict) -> str:
-    """The verdict in words, where it has no step to train on."""
+def _description(verdict: Verdict) -> str:
+    """A verdict without a usable step, in words."""
     reason = f": {readable(verdict.detail, 80)}" if verdict.detail else ""
-    steps = "only steps that have no score or hold no character of the completion, and " if verdict.steps else ""
+    steps = "only steps that have no score or contain no character of the completion, and " if verdict.steps else ""
     score = "None" if verdict.score is None else f"{verdict.score:g}"
     return f"{steps}the score {score} ({verdict.status.value}{reason})"
 
 
 @dataclass
 class StepSource:
-    """The source of the steps, batch by batch; every rank sees the same batches, so that all decide alike.
+    """The source of the steps, batch by batch; all ranks read the same batches and decide alike.
 
-    ``named`` is the label of the verifier that ``steps_from`` names; None: whichever gives steps. ``givers`` has for
-    every verifier's label whether it gives steps; None where only running it can tell.
+    ``named`` is the label in ``steps_from``; None: the verifier that gives steps. ``givers`` maps labels to True if the
+    verifier gives steps, and to None if only its verdicts can show it.
     """
 
     named: str | None
@@ -79,51 +72,46 @@ class StepSource:
         self._giving |= {label for label, gives in self.givers.items() if gives}
 
     def state_dict(self) -> dict[str, Any]:
-        """The evidence so far, as JSON values; empty while running has shown nothing."""
-        known = {label for label, gives in self.givers.items() if gives}
-        state = {"giving": sorted(self._giving - known), "without": dict(self._without), "examples": self._examples}
+        """The evidence so far, as JSON values; empty without any."""
+        declared = {label for label, gives in self.givers.items() if gives}
+        state = {"giving": sorted(self._giving - declared), "without": dict(self._without), "examples": self._examples}
         return state if any(state.values()) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it."""
+        """Restore what `state_dict` returned."""
         self._giving |= set(state["giving"])
         self._without, self._examples = Counter(state["without"]), dict(state["examples"])
 
-    def labels(self, ranks: Sequence[Mapping[str, StepsSeen]], *, training: bool) -> list[str]:
-        """The one verifier to read steps from, given what every rank's verdicts show; empty while none is known.
+    def labels(self, ranks: Sequence[Mapping[str, StepEvidence]], *, training: bool) -> list[str]:
+        """The verifier of the steps, from the evidence of all ranks; empty if it is not certain yet.
 
-        What an evaluation lacks is held against nobody.
+        Missing steps in an evaluation do not count.
         """
-        for label, seen in ((label, seen) for rank in ranks for label, seen in rank.items()):
-            if seen.given:
+        for label, evidence in (item for rank in ranks for item in rank.items()):
+            if evidence.any_steps:
                 self._giving.add(label)
-            if training and seen.without:
-                self._without[label] += seen.without
-                self._examples.setdefault(label, seen.example)
+            if training and evidence.without:
+                self._without[label] += evidence.without
+                self._examples.setdefault(label, evidence.example)
         if self.named is not None:
             if self.named not in self._giving and self._without[self.named] >= PATIENCE:
-                raise ValueError(self._nothing_from(self.named))
+                giving = sorted(self._giving)
+                other = f"name {giving[0]!r}, which gives steps" if giving else "name a verifier that scores steps"
+                raise ValueError(
+                    f"steps_from: the verifier {self.named!r} gave no step in {self._without[self.named]} completions, "
+                    f"so nothing is trained by steps. It gave {self._examples[self.named]} instead. Return "
+                    f"Verdict(…, steps=…) from it, or {other} as steps_from of the advantage, such as math_steps with "
+                    "weight 0."
+                )
             return [self.named]
         if len(self._giving) > 1:
             several = ", ".join(sorted(self._giving))
             raise ValueError(f"several verifiers give steps: {several}. Name one as steps_from of the advantage.")
         possible = sorted(self._giving) or [label for label, gives in self.givers.items() if gives is None]
         if not self._giving and all(self._without[label] >= PATIENCE for label in possible):
-            raise ValueError(self._nothing())
+            raise ValueError(
+                f"the advantage estimator needs step scores, but no verifier gave any: {', '.join(self.givers)}. "
+                "Return Verdict(…, steps=…) from one of them, or add one that scores steps, such as math_steps with "
+                "weight 0. Set steps_from of the advantage to a verifier that gives steps to some completions only."
+            )
         return possible if len(possible) == 1 else []
-
-    def _nothing_from(self, label: str) -> str:
-        others = sorted(self._giving)
-        other = f"name {others[0]!r}, which gives steps" if others else "name a verifier that scores steps"
-        return (
-            f"steps_from: the verifier {label!r} gave no step in {self._without[label]} completions, so nothing is "
-            f"trained by steps. It gave {self._examples[label]} instead. Return Verdict(…, steps=…) from it, or "
-            f"{other} as steps_from of the advantage, such as math_steps with weight 0."
-        )
-
-    def _nothing(self) -> str:
-        return (
-            f"the advantage estimator needs step scores, but no verifier gave any: {', '.join(self.givers)}. "
-            "Return Verdict(…, steps=…) from one of them, or add one that scores steps, such as math_steps with "
-            "weight 0. One that gives steps to some completions only is named as steps_from of the advantage."
-        )

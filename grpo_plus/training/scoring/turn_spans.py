@@ -1,4 +1,4 @@
-"""The turns of a completion: spans of its own tokens among those of tools, and what was said and called in each."""
+"""The turns of a completion: spans of tokens, text, calls, states and rewards."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,22 +12,22 @@ from grpo_verifiers.turns import Call, Turn
 
 Spans = list[tuple[int, int]]
 NO_STATE = -1
-"""The number of no state."""
+"""The number of a missing state."""
 
 
 def own_runs(mask: Sequence[int]) -> Spans:
-    """The runs of the model's own tokens: first token, and one past the last.
+    """Return the runs of the model's own tokens: first token, and one past the last.
 
     >>> own_runs([1, 1, 0, 0, 1])
     [(0, 2), (4, 5)]
     """
-    found, at = [], 0
+    runs, start = [], 0
     for own, run in groupby(mask, bool):
-        length = sum(1 for _ in run)
+        end = start + sum(1 for _ in run)
         if own:
-            found.append((at, at + length))
-        at += length
-    return found
+            runs.append((start, end))
+        start = end
+    return runs
 
 
 def turns_of(
@@ -40,22 +40,21 @@ def turns_of(
     states: Sequence[str | None] = (),
     rewards: Sequence[float | None] = (),
 ) -> tuple[tuple[Turn, ...], Spans]:
-    """The turns of one completion, and the tokens of each.
+    """Return the turns of one completion, and the tokens of each.
 
-    A run of the model's own tokens is a turn, and the one after so many others is that of the assistant's message after
-    so many others. Between two turns a template always has tokens: those that open the next one. A turn whose message
-    is missing, because it was cut off before it said anything, says nothing.
+    The n-th run of the model's own tokens is the n-th message of the assistant: a template always has tokens between
+    two turns. A turn that was cut off before its first character has no message, and an empty text.
 
     ``mask`` is 1 for the model's own tokens, 0 for those of tools. ``states`` are those before each turn.
     """
     spans = own_runs(mask)
     ends = token_ends(ids, decode)
-    said = [content_text(message.get("content")) for message in messages if message.get("role") == "assistant"]
+    texts = [content_text(message.get("content")) for message in messages if message.get("role") == "assistant"]
     turns = tuple(
         Turn(
             ends[first - 1] if first else 0,
             ends[last - 1],
-            said[place] if place < len(said) else "",
+            texts[place] if place < len(texts) else "",
             tuple(calls[place]) if place < len(calls) else (),
             states[place] if place < len(states) else None,
             rewards[place] if place < len(rewards) else None,
@@ -66,12 +65,12 @@ def turns_of(
 
 
 def state_number(state: str | None) -> int:
-    """An equal number for equal states, on every rank and in every run; `NO_STATE` for None and the empty text.
+    """Return a number of a state, the same on every rank and in every run; `NO_STATE` for None and the empty text.
 
     >>> state_number("a") == state_number("a"), state_number("a") == state_number("b"), state_number("")
     (True, False, -1)
 
-    63 bits of a hash: two states of a group of 1000 turns are mistaken for one once in 10^13 groups.
+    It is a hash of 63 bits: a group of 1000 turns has a collision once in 10^13 groups.
     """
     if not state:
         return NO_STATE
@@ -80,7 +79,7 @@ def state_number(state: str | None) -> int:
 
 
 def turn_scores(turns: Sequence[Turn], turn_tokens: Spans) -> list[tuple[int, int, float]]:
-    """Every turn as a step with the environment's own reward, NaN where it gave none."""
+    """Return every turn as a step with the environment's reward; NaN without one."""
     rewards = [math.nan if turn.reward is None else turn.reward for turn in turns]
     return [(*span, reward) for span, reward in zip(turn_tokens, rewards, strict=True)]
 
@@ -88,9 +87,9 @@ def turn_scores(turns: Sequence[Turn], turn_tokens: Spans) -> list[tuple[int, in
 def with_states(
     steps: Sequence[tuple[int, int, float]], turns: Sequence[Turn], turn_tokens: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, float, int]]:
-    """Each step with the number of the state before it; steps that are no turns have none."""
-    known = {tuple(span): state_number(turn.state) for turn, span in zip(turns, turn_tokens, strict=True)}
-    return [(first, last, score, known.get((first, last), NO_STATE)) for first, last, score in steps]
+    """Return each step with the number of the state before it; only turns have one."""
+    numbers = {tuple(span): state_number(turn.state) for turn, span in zip(turns, turn_tokens, strict=True)}
+    return [(first, last, score, numbers.get((first, last), NO_STATE)) for first, last, score in steps]
 
 
 def step_tokens(
@@ -99,10 +98,10 @@ def step_tokens(
     turns: Sequence[Turn] = (),
     turn_tokens: Sequence[tuple[int, int]] = (),
 ) -> Spans:
-    """The tokens of steps, which are spans of characters; a step that is a whole turn has all of its tokens.
+    """Return the tokens of steps, from their spans of characters; a step that equals a turn gets all of its tokens.
 
-    Tokens without a character of their own, such as the first bytes of one that was cut off, would else be lost at the
-    edges of a turn. Of turns that stand at the same place, because nothing of them can be read, each counts once.
+    Otherwise tokens without a character, such as the first bytes of a cut character, would be lost at the edges of a
+    turn. Turns without readable text may have equal spans; each is used once.
     """
     left: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for turn, span in zip(turns, turn_tokens, strict=True):

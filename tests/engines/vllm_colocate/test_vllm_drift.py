@@ -23,7 +23,7 @@ def test_stale_weights_are_warned_of_from_the_first_batch_that_they_drew_and_whe
     assert max(run["worst"][:2]) < 1e-4
     assert min(run["mean"][2:]) > 0.2
     assert len(run["said"]) == 1 + (run["mean"][3] >= 2 * run["mean"][2])
-    assert all("most likely draws from old weights" in line for line in run["said"])
+    assert all("most likely samples from old weights" in line for line in run["said"])
     usual = min(run["mean"][:2])
     assert f"differ by {run['mean'][2]:.3g} on average (first batches: {usual:.3g};" in run["said"][0]
     assert run["steps"] == 4
@@ -41,7 +41,7 @@ def test_without_trls_correction_the_first_batch_and_every_tenth_are_compared(ru
 
 
 ANOTHER = "means another model or another vocabulary"
-KNOWN = "the model in training knows those below 17: vLLM serves a model with another vocabulary"
+KNOWN = "the model in training has 17 tokens: vLLM serves a model with another vocabulary"
 
 
 @pytest.mark.parametrize(("name", "said"), [("other", ANOTHER), ("other_by_a_pass", ANOTHER), ("vocabulary", KNOWN)])

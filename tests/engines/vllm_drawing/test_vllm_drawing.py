@@ -48,10 +48,10 @@ def test_what_truncated_sampling_left_is_what_tokens_are_scored_in(drawn, cut, c
     assert logged(run, RATIO) == pytest.approx([1.0] * 3, abs=1e-4)
     assert max(logged(run, "rollout/logp_drift_max")) < 1e-4
     assert max(filter(None, logged(run, "rollout/outside_support"))) > 1e-3
-    assert "not known which tokens" not in caplog.text
+    assert "allowed tokens are unknown" not in caplog.text
 
 
 def test_where_more_could_be_drawn_than_the_server_tells_the_run_says_so(drawn, caplog):
     run = drawn(digits, ASKED, max_completion_length=8, top_k=60, max_steps=1)
-    assert "vLLM tells of 20 tokens beside each sampled one" in caplog.text
+    assert "vLLM returned 20 log-probabilities per token" in caplog.text
     assert logged(run, "rollout/logp_drift") == [None]
