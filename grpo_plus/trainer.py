@@ -17,6 +17,7 @@ from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.recipe.table import say_notes
+from grpo_plus.report.escape import escape_all
 from grpo_plus.report.write import write_report
 from grpo_plus.training.batch.advantages import StepScorer
 from grpo_plus.training.hooks import Hook, Setup, check_hooks
