@@ -5,6 +5,7 @@ A turn is text that the model writes without interruption: up to its end, or up 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal
 
 from grpo_verifiers.reading.messages import content_text
@@ -104,9 +105,5 @@ def calls_of(calls: Sequence[Mapping[str, Any]], results: Sequence[str]) -> tupl
 
 def _results(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """The results directly after a message."""
-    results = []
-    for message in messages:
-        if message.get("role") != "tool":
-            break
-        results.append(content_text(message.get("content")))
-    return results
+    tools = takewhile(lambda message: message.get("role") == "tool", messages)
+    return [content_text(message.get("content")) for message in tools]

@@ -5,6 +5,7 @@ TRL calls it, with completions as they are (chats as lists of messages), ``promp
 column.
 """
 
+import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from grpo_verifiers.exec.form import form_of
 from grpo_verifiers.exec.isolation import isolation_problems
 from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.redaction import redact
-from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
+from grpo_verifiers.registry import Registry, absolute, is_reference, load_plugin, source_of
 
 __all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier", "load_plugins", "verifier"]
 
@@ -217,7 +218,7 @@ def get_verifier(
     if isinstance(name, Verifier):
         source = name
     elif isinstance(name, str):
-        source = REGISTRY.get(name, base=Path(base) if base is not None else None)
+        source = REGISTRY.get(name, base=base)
     else:
         source = _adopt(getattr(name, "__name__", type(name).__name__), name)
     settings = {"timeout": timeout, "on_error": on_error, "isolation": isolation}
@@ -226,12 +227,10 @@ def get_verifier(
         raise KeywordError(f"verifier {source.label!r}: {problem}")
     if not isinstance(source, FunctionVerifier):
         return _relabel(source, label, {**changed, **kwargs, **({"columns": columns} if columns else {})})
-    as_it_is = source is name and not (label or columns or kwargs or changed or plugins)
     configured = source
-    if not as_it_is:
+    if source is not name or label or columns or kwargs or changed or plugins:
         configured = source.derive(label=label, columns=columns, options=kwargs, plugins=tuple(plugins), **changed)
-    problems = configured.check()
-    if problems:
+    if problems := configured.check():
         raise KeywordError("\n".join(problems))
     return configured
 
@@ -243,8 +242,6 @@ def _relabel(part: Verifier, label: str | None, extra: Mapping[str, Any]) -> Ver
         )
     if label is None or label == part.label:
         return part
-    import copy
-
     copied = copy.copy(part)
     copied.label = copied.__name__ = label
     return copied
@@ -255,10 +252,6 @@ def load_plugins(references: Sequence[str], base: Path | str | None = None) -> t
 
     Returns the same references with absolute paths, for ``get_verifier(plugins=…)``: its workers then import them too.
     """
-    folder = Path(base or ".")
     for reference in references:
-        load_plugin(reference, folder)
-    return tuple(
-        str((folder / Path(reference).expanduser()).resolve()) if reference.endswith(".py") else reference
-        for reference in references
-    )
+        load_plugin(reference, base)
+    return tuple(str(absolute(each, base)) if each.endswith(".py") else each for each in references)

@@ -158,7 +158,6 @@ def check_trials(
 
 
 def _problem(at: int, row: Mapping[str, Any], mismatches: Sequence[tuple[Trial, Verdict]]) -> GoldProblem:
-    """The problem with the tests of one row."""
     tests = next(iter(row.values()))
     unusable = [verdict for _, verdict in mismatches if verdict.score is None]
     if unusable:

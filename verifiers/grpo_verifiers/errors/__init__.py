@@ -45,7 +45,6 @@ class ConfigError(RedactedError, ValueError):
     """A config that cannot run; the message lists every problem, and no secret."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        """Number the problems when there are several."""
         self.problems = tuple(dict.fromkeys(redact_text(str(problem)) for problem in problems))
         if len(self.problems) == 1:
             text = self.problems[0]

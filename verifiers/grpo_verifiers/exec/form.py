@@ -93,18 +93,8 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
         )
     target = fn if inspect.isroutine(fn) else getattr(fn, "func", fn)
     is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
-    return Form(
-        batch,
-        first,
-        by_name,
-        columns,
-        tuple(options),
-        tuple(reserved),
-        tuple(extras),
-        tuple(logs),
-        open=is_open,
-        is_async=is_async,
-    )
+    groups = (tuple(options), tuple(reserved), tuple(extras), tuple(logs))
+    return Form(batch, first, by_name, columns, *groups, open=is_open, is_async=is_async)
 
 
 def _name(fn: Any) -> str:

@@ -92,7 +92,6 @@ class Policy:
         return [blamed(outcome.message, Status.TIMEOUT)] * rows
 
     def _row(self, verdict: Verdict | InvalidRow) -> Verdict:
-        """The verdict for one result of a successful call."""
         if isinstance(verdict, Verdict):
             return verdict
         self._warn(Outcome("raised", message=verdict.reason))

@@ -172,7 +172,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         gold.node[0] == "list"
         and _OR.search(text)
         and not _OR.search(gold.text)
-        and all(map(_is_option, gold.node[1:]))
+        and all(node[0] == "v" and len(node[1]) == 1 for node in gold.node[1:])
     ):
         return False, "one of several options where all are expected"
     if (chain := as_chain(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
@@ -260,10 +260,6 @@ def _contradicts(text: str, gold: Gold, options: Options) -> bool:
         return is_final(node) and decide(text, gold.text, options)[0] is False
     except (ParseError, RecursionError):
         return False
-
-
-def _is_option(node: Node) -> bool:
-    return bool(node[0] == "v" and len(node[1]) == 1)
 
 
 def _single_spaced(text: str) -> str:

@@ -25,8 +25,8 @@ from grpo_verifiers.reading.fences import dedent, language_blocks
 from grpo_verifiers.reading.thinking import blank_thinking
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
+from grpo_verifiers.steps.lines import PYTHON
 from grpo_verifiers.steps.segments import Span, own_text, segment, without_specials
-from grpo_verifiers.steps.statements import PYTHON
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 _IDLE = re.compile(

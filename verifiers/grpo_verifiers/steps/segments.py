@@ -26,7 +26,7 @@ SEGMENTERS: Registry[Segmenter] = Registry(
         "newline": f"{_HERE}.lines:newline",
         "numbered": f"{_HERE}.lines:numbered",
         "sentence": f"{_HERE}.lines:sentence",
-        "statements": f"{_HERE}.statements:statements",
+        "statements": f"{_HERE}.lines:statements",
         "tags": f"{_HERE}.lines:tags",
         "turn": f"{_HERE}.segments:one_turn",
     },
@@ -92,21 +92,17 @@ def segment(text: str, by: str = "newline", turn_spans: Sequence[Span] | None = 
         VerifierError: the function did not return a list of spans in order, disjoint and in range.
     """
     segmenter = SEGMENTERS.get(by)
-    own = is_reference(by)
     if turn_spans is not None and by == "turn":
         return list(turn_spans)
-    spans = _check_spans(by, segmenter(text), len(text)) if own else list(segmenter(without_specials(text)))
+    spans = (
+        _check_spans(by, segmenter(text), len(text)) if is_reference(by) else list(segmenter(without_specials(text)))
+    )
     if turn_spans is not None:
-        spans = _cut_to_turns(spans, turn_spans)
+        cut = ((max(start, first), min(end, last)) for start, end in spans for first, last in turn_spans)
+        spans = [(start, end) for start, end in cut if start < end]
     if len(spans) > MAX_STEPS:
         spans[MAX_STEPS - 1 :] = [(spans[MAX_STEPS - 1][0], spans[-1][1])]
     return spans
-
-
-def _cut_to_turns(spans: Sequence[Span], turns: Sequence[Span]) -> list[Span]:
-    """The parts of spans inside turns: a span over two turns is split."""
-    cut = [(max(start, first), min(end, last)) for start, end in spans for first, last in turns]
-    return [(start, end) for start, end in cut if start < end]
 
 
 def segmenter_problems(by: Any) -> list[str]:

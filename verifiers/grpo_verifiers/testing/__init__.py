@@ -12,7 +12,7 @@ import copy
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -146,13 +146,9 @@ def check_failures(contract: Contract) -> None:
             assert verdict.score is not None, f"leaves out the completion {completion!r:.60}: {verdict.detail}"
 
 
-def _parts(verifier: Verifier) -> Iterator[Verifier]:
+def _parts(verifier: Verifier) -> list[Verifier]:
     """The verifiers of a composition; for any other the verifier itself."""
-    if not verifier.parts:
-        yield verifier
-        return
-    for part in verifier.parts:
-        yield from _parts(part)
+    return [leaf for part in verifier.parts for leaf in _parts(part)] or [verifier]
 
 
 def check_missing_values(contract: Contract) -> None:

@@ -60,7 +60,6 @@ class Sessions:
     """The processes of a run's tools, from `open_sessions`."""
 
     def __init__(self, parts: Sequence[ToolPart], memory: int | None, workers: int) -> None:
-        """See `open_sessions`."""
         self.parts = tuple(parts)
         forked = [part for part in self.parts if part.reference != PYTHON]
         self._nursery = Nursery(forked, memory) if forked else None
