@@ -252,14 +252,9 @@ class Registry(Generic[T]):
 
     def entries(self) -> list[RegistryEntry]:
         """Every name and where it came from, sorted by name."""
-        entries = [RegistryEntry(name, "built-in", path) for name, path in self._builtins.items()]
-        entries += [RegistryEntry(name, "registered", entry.source) for name, entry in self._registered.items()]
-        entries += [
-            RegistryEntry(name, "entry point", f"{point.value} ({_distribution(point)})")
-            for name, point in self._entry_points().items()
-            if name not in self._registered
-        ]
-        return sorted(entries, key=lambda entry: entry.name)
+        points = {name: f"{point.value} ({_distribution(point)})" for name, point in self._entry_points().items()}
+        sources = points | self._builtins | {name: entry.source for name, entry in self._registered.items()}
+        return [RegistryEntry(name, self.way(name), source) for name, source in sorted(sources.items())]
 
     def registered(self) -> list[T]:
         """The entries from decorators."""
@@ -293,9 +288,9 @@ class Registry(Generic[T]):
     def _entry_points(self) -> "dict[str, EntryPoint]":
         if self.group is None:
             return {}
-        points: dict[str, EntryPoint] = {}
         from importlib.metadata import entry_points
 
+        points: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
             other = points.get(point.name)
             clash = self._builtins.get(point.name)

@@ -98,7 +98,6 @@ class Policy:
         return self.failed(verdict.reason)
 
     def _log_output_once(self, outcome: Outcome) -> None:
-        """Log once that a check prints, with its first output."""
         first = outcome.verdicts[0] if outcome.verdicts else None
         if "printed" not in self._warned and isinstance(first, Verdict) and LABEL in first.detail:
             self._warned.add("printed")

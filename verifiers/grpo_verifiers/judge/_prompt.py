@@ -51,10 +51,8 @@ def transcript(prompt: Any) -> str:
     if not isinstance(prompt, Sequence):
         return str(prompt)
     return "\n\n".join(
-        f"{message.get('role', 'user')}: {_content(message.get('content'))}"
-        if isinstance(message, Mapping)
-        else str(message)
-        for message in prompt
+        f"{each.get('role', 'user')}: {_content(each.get('content'))}" if isinstance(each, Mapping) else str(each)
+        for each in prompt
     )
 
 

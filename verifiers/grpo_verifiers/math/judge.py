@@ -309,9 +309,5 @@ def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | Non
 
 def check_answers(answers: Iterable[Any], options: Options) -> ColumnReport:
     """Check a column of gold answers."""
-    total, problems = 0, []
-    for row, answer in enumerate(answers):
-        total += 1
-        if (problem := problem_of(answer, options, row)) is not None:
-            problems.append(problem)
-    return ColumnReport(total, tuple(problems))
+    problems = [problem_of(answer, options, row) for row, answer in enumerate(answers)]
+    return ColumnReport(len(problems), tuple(filter(None, problems)))

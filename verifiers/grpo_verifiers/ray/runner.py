@@ -278,8 +278,8 @@ class _Cluster(Scheduler):
         return link.end(grace)
 
     def _fail_all(self, reason: str) -> None:
-        waiting, self._open = list(self._open.values()), {}
-        for item in waiting:
+        waiting, self._open = self._open, {}
+        for item in waiting.values():
             item.batch.put(item.index, Outcome("broken", message=reason))
 
     def _end(self, reason: str) -> None:

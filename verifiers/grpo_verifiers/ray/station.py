@@ -58,13 +58,8 @@ class Station:
 
     def hello(self) -> bytes:
         """Its node and the digest of its code."""
-        about = {
-            "node": platform.node(),
-            "digest": code_digest(),
-            "python": platform.python_version(),
-            "pid": os.getpid(),
-        }
-        return json.dumps(about).encode()
+        about = {"node": platform.node(), "digest": code_digest(), "python": platform.python_version()}
+        return json.dumps({**about, "pid": os.getpid()}).encode()
 
     def warm(self, key: str, spec: bytes) -> bytes:
         """Have its workers load a check."""
@@ -120,10 +115,9 @@ def pack_outcome(outcome: Outcome) -> bytes:
 
 def read_fields(body: Any) -> dict[str, Any]:
     """The JSON object that an actor sent."""
-    try:
+    fields = None
+    with contextlib.suppress(ValueError, RecursionError):
         fields = json.loads(body) if type(body) is bytes and len(body) <= MAX_REPLY else None
-    except (ValueError, RecursionError):
-        fields = None
     if not isinstance(fields, dict):
         raise WireError("sent an invalid reply")
     return fields

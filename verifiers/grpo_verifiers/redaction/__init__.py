@@ -66,7 +66,7 @@ def _redact(value: Any, kind: Kind, depth: int) -> Any:
 def _mapping(values: Mapping[Any, Any], kind: Kind, depth: int) -> dict[Any, Any]:
     # The kind of the item "value" of a mapping with an item "name", as headers are written.
     names = (values.get(key) for key in _NAMES)
-    named = max((secret_kind(name) for name in names if isinstance(name, str)), key=_STRENGTH.index, default="")
+    named: Kind = max((secret_kind(name) for name in names if isinstance(name, str)), key=_STRENGTH.index, default="")
     result = {}
     for key, item in values.items():
         own = _stronger(named if key in _VALUES else "", secret_kind(_last_key(key)))

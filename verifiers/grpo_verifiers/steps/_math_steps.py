@@ -49,11 +49,7 @@ def quick_math_steps(
         return None
 
 
-def _option_problems(*, steps: str, **_: Any) -> list[str]:
-    return segmenter_problems(steps)
-
-
-@Traits(home="process", timeout=5.0, pure=True, steps=True, fast=quick_math_steps, option_problems=_option_problems)
+@Traits(home="process", timeout=5.0, pure=True, steps=True, fast=quick_math_steps, option_problems=segmenter_problems)
 def math_steps(
     completion: str,
     completion_text: str,

@@ -11,12 +11,10 @@ from typing import Any
 
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.registry import Registry, is_reference
+from grpo_verifiers.verdict import MAX_STEPS
 
 Span = tuple[int, int]
 Segmenter = Callable[[str], Sequence[Span]]
-
-MAX_STEPS = 10_000
-"""Steps of one completion: as many as a worker may report."""
 
 _HERE = "grpo_verifiers.steps"
 SEGMENTERS: Registry[Segmenter] = Registry(
@@ -105,13 +103,15 @@ def segment(text: str, by: str = "newline", turn_spans: Sequence[Span] | None = 
     return spans
 
 
-def segmenter_problems(by: Any) -> list[str]:
+def segmenter_problems(steps: Any, **_: Any) -> list[str]:
     """The problems with the name of a segmenter."""
     try:
-        segmenter = SEGMENTERS.get(by)
+        segmenter = SEGMENTERS.get(steps)
     except VerifierError as error:
         return [str(error)]
-    return [] if callable(segmenter) else [f"the segmenter {by!r} is {type(segmenter).__name__}, expected a function."]
+    return (
+        [] if callable(segmenter) else [f"the segmenter {steps!r} is {type(segmenter).__name__}, expected a function."]
+    )
 
 
 def _check_spans(by: str, spans: Any, length: int) -> list[Span]:

@@ -80,10 +80,9 @@ def check_verdicts(contract: Contract) -> None:
     """It accepts and rejects the completions that it must: above the threshold, and at most the threshold."""
     bound = contract.threshold
     for (completion, columns), verdict in zip(contract.cases, contract.run(contract.cases), strict=True):
-        accepted = verdict.score is not None and verdict.score > bound
-        rejected = verdict.score is not None and verdict.score <= bound
         good = (completion, columns) in contract.accept
-        assert accepted if good else rejected, (
+        judged = verdict.score is not None and (verdict.score > bound) is good
+        assert judged, (
             f"{completion!r:.200} with {dict(columns)!r:.200} must be {'accepted' if good else 'rejected'}: {verdict}"
         )
 

@@ -317,7 +317,6 @@ def _absolute(fn: Any, kwargs: Mapping[str, Any], base: Path | str | None) -> di
 
 
 def _missing_packages(fn: Any) -> list[str]:
-    """Packages that a built-in tool needs and that are not installed."""
     needs = [(name, extra) for name, extra in getattr(fn, "needs", {}).items() if not installed(name)]
     return [f"it needs the package {name}: pip install 'grpo-plus[{extra}]'." for name, extra in needs]
 
