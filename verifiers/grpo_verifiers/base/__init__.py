@@ -128,13 +128,7 @@ class Verifier(ABC):
         return GoldReports(present) if present else None
 
     def verify(
-        self,
-        /,
-        completion: Any,
-        prompt: Any = None,
-        *,
-        completion_ids: Sequence[int] | None = None,
-        **columns: Any,
+        self, /, completion: Any, prompt: Any = None, *, completion_ids: Sequence[int] | None = None, **columns: Any
     ) -> Verdict:
         """Judge one completion; ``columns`` are one row of the dataset."""
         ids = None if completion_ids is None else [completion_ids]

@@ -16,17 +16,12 @@ from grpo_verifiers.verdict import MAX_STEPS
 Span = tuple[int, int]
 Segmenter = Callable[[str], Sequence[Span]]
 
-_HERE = "grpo_verifiers.steps"
+_NAMES = ("blank_line", "newline", "numbered", "sentence", "statements", "tags")
 SEGMENTERS: Registry[Segmenter] = Registry(
     "segmenter",
     builtins={
-        "blank_line": f"{_HERE}.lines:blank_line",
-        "newline": f"{_HERE}.lines:newline",
-        "numbered": f"{_HERE}.lines:numbered",
-        "sentence": f"{_HERE}.lines:sentence",
-        "statements": f"{_HERE}.lines:statements",
-        "tags": f"{_HERE}.lines:tags",
-        "turn": f"{_HERE}.segments:one_turn",
+        **{name: f"grpo_verifiers.steps.lines:{name}" for name in _NAMES},
+        "turn": "grpo_verifiers.steps.segments:one_turn",
     },
 )
 """Segmenters by name; a reference (``package.module:function``, ``./file.py:function``) is one, too."""
@@ -109,9 +104,8 @@ def segmenter_problems(steps: Any, **_: Any) -> list[str]:
         segmenter = SEGMENTERS.get(steps)
     except VerifierError as error:
         return [str(error)]
-    return (
-        [] if callable(segmenter) else [f"the segmenter {steps!r} is {type(segmenter).__name__}, expected a function."]
-    )
+    kind = type(segmenter).__name__
+    return [] if callable(segmenter) else [f"the segmenter {steps!r} is {kind}, expected a function."]
 
 
 def _check_spans(by: str, spans: Any, length: int) -> list[Span]:
