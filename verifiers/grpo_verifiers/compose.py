@@ -243,9 +243,8 @@ def _start_rows(  # noqa: PLR0917 - the arguments of start, and which rows
 
 
 def _first_failure(row: Sequence[LabelledVerdict]) -> LabelledVerdict | None:
-    return next(
-        (named for named in row if named[1].score is None and named[1].status is not Status.NOT_APPLICABLE), None
-    )
+    failed = (named for named in row if named[1].score is None and named[1].status is not Status.NOT_APPLICABLE)
+    return next(failed, None)
 
 
 def _steps(row: Sequence[LabelledVerdict]) -> tuple[Any, ...]:

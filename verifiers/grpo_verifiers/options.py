@@ -271,7 +271,9 @@ def fits(value: Any, hint: Any, *, ranges: bool = True) -> bool:
     if hint is None or hint is type(None):
         return value is None
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and _is_float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return not math.isnan(value) if isinstance(value, float) else not _is_infinite(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if origin is None:
@@ -333,14 +335,6 @@ def numbers(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [numbers(item) for item in value]
     return value
-
-
-def _is_float(value: float) -> bool:
-    """False for NaN, and for an integer beyond the largest float."""
-    try:
-        return not math.isnan(value)
-    except OverflowError:
-        return False
 
 
 def _is_infinite(value: Any) -> bool:

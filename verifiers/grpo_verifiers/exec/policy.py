@@ -110,7 +110,6 @@ class Policy:
             )
 
     def _warn(self, outcome: Outcome) -> None:
-        """Log the first failure, with its traceback."""
         if "failed" not in self._warned:
             self._warned.add("failed")
             _log.warning("%s", self._message("failed on a completion", outcome))

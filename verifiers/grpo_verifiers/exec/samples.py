@@ -93,10 +93,6 @@ class Samples:
             f"{{{parameter}: <column>}}."
         )
 
-    def text(self, row: int) -> str:
-        """The final assistant text of one completion."""
-        return completion_text(self.completions[row])
-
     def reserved(self, name: str, row: int) -> Any:
         """The value of a reserved parameter, which is no column."""
         if name == "prompt":
@@ -111,7 +107,7 @@ class Samples:
             turns = self._sampled_turns(row)
             return None if turns is None else [turn.span for turn in turns]
         values = self.columns.get("completion_text")  # decoded with special tokens by a trainer that has the tokenizer
-        return values[row] if values is not None else self.text(row)
+        return values[row] if values is not None else completion_text(self.completions[row])
 
     def turns(self, row: int) -> tuple[Turn, ...]:
         """The turns of a completion: those of a trainer with tools, else those of its messages."""

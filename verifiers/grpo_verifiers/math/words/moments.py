@@ -4,9 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-_MONTHS_LIST = """
-january february march april may june july august september october november december
-"""
+_MONTHS_LIST = "january february march april may june july august september october november december"
 _MONTHS = _MONTHS_LIST.split()
 _MONTH = {name[:size]: value for value, name in enumerate(_MONTHS, start=1) for size in range(3, len(name) + 1)}
 _NAMES = "|".join(sorted(_MONTH, key=len, reverse=True))
