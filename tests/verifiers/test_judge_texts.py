@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_verifiers
-from grpo_verifiers.judge._prompt import messages
+from grpo_verifiers.judge._prompt import _LOOK_ALIKES, QUOTE, REMOVED, clean, messages
 from grpo_verifiers.judge._score import read_score
-from grpo_verifiers.judge._untrusted import _LOOK_ALIKES, QUOTE, REMOVED, clean
 from tests.waiting import no_hang
 
 # By family, as their tokenizers and chat templates write them.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from grpo_verifiers.base import Pending, Verifier, merge_columns
+from grpo_verifiers.base import Pending, Rows, Verifier, merge_columns
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem, short
 from grpo_verifiers.options import Range, value_problems
@@ -136,12 +136,7 @@ class Composite(Verifier):
         return {"label": self.label, "kind": self.kind, "parts": parts, **self.settings}
 
     def start(
-        self,
-        /,
-        prompts: Sequence[Any] | None,
-        completions: Sequence[Any],
-        completion_ids: Sequence[Any] | None = None,
-        **columns: Any,
+        self, /, prompts: Rows | None, completions: Rows, completion_ids: Rows | None = None, **columns: Any
     ) -> Pending:
         """Submit everything without waiting."""
         pending = [part.start(prompts, completions, completion_ids, **columns) for part in self.parts]
@@ -157,12 +152,7 @@ class Composite(Verifier):
 
 class _LazilyGated(Composite):
     def start(
-        self,
-        /,
-        prompts: Sequence[Any] | None,
-        completions: Sequence[Any],
-        completion_ids: Sequence[Any] | None = None,
-        **columns: Any,
+        self, /, prompts: Rows | None, completions: Rows, completion_ids: Rows | None = None, **columns: Any
     ) -> Pending:
         gate, then = self.parts
         opening = gate.start(prompts, completions, completion_ids, **columns)
@@ -234,12 +224,11 @@ def _passes(gate: Verdict, threshold: float) -> bool:
 def _start_rows(  # noqa: PLR0917 - the arguments of start, and which rows
     part: Verifier,
     rows: Sequence[int],
-    prompts: Sequence[Any] | None,
-    completions: Sequence[Any],
-    completion_ids: Sequence[Any] | None,
+    prompts: Rows | None,
+    completions: Rows,
+    completion_ids: Rows | None,
     columns: Mapping[str, Any],
 ) -> Pending:
-    """Start a verifier on some rows only."""
     if not rows:
         return Pending(lambda: ([], []))
     count = len(completions)
@@ -254,9 +243,8 @@ def _start_rows(  # noqa: PLR0917 - the arguments of start, and which rows
 
 
 def _first_failure(row: Sequence[LabelledVerdict]) -> LabelledVerdict | None:
-    return next(
-        (named for named in row if named[1].score is None and named[1].status is not Status.NOT_APPLICABLE), None
-    )
+    failed = (named for named in row if named[1].score is None and named[1].status is not Status.NOT_APPLICABLE)
+    return next(failed, None)
 
 
 def _steps(row: Sequence[LabelledVerdict]) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers.base import Pending, Verifier
+from grpo_verifiers.base import Pending, Rows, Verifier
 from grpo_verifiers.base.golds import BrokenReport, GoldReport, Trial, check_trials
 from grpo_verifiers.base.traits import OnError, Traits, traits_of
 from grpo_verifiers.errors import ColumnError, VerifierError
@@ -180,7 +180,6 @@ class FunctionVerifier(Verifier):
         return problems
 
     def _place_problems(self) -> Iterator[str]:
-        """Problems with its place."""
         if self.isolation == "inline" and self._timeout_needs_process():
             yield (
                 f"timeout is {self.traits.timeout!r}, but isolation is 'inline': only a worker process can be "
@@ -321,12 +320,7 @@ class FunctionVerifier(Verifier):
             shared_runner(self.isolation).warm(self.spec)
 
     def start(
-        self,
-        /,
-        prompts: Sequence[Any] | None,
-        completions: Sequence[Any],
-        completion_ids: Sequence[Any] | None = None,
-        **columns: Any,
+        self, /, prompts: Rows | None, completions: Rows, completion_ids: Rows | None = None, **columns: Any
     ) -> Pending:
         """Submit everything without waiting."""
         samples = Samples.of(self.label, prompts, completions, completion_ids, columns)

@@ -68,8 +68,8 @@ class Range:
         """The range, for a message after "expected"."""
         if self.text:
             return self.text
-        finite = ["finite" if self._ends() else "a finite number"] if self.finite else []
-        return " and ".join([*self._ends(), *finite])
+        ends = self._ends()
+        return " and ".join([*ends, *(["finite" if ends else "a finite number"] if self.finite else [])])
 
     def phrase(self, kind: str) -> str:
         """The type and the range: "an integer from 1 to 64"."""
@@ -81,10 +81,8 @@ class Range:
         return f"{kind} of {' and '.join(self._ends())}" if self._ends() else kind
 
     def _ends(self) -> list[str]:
-        low = [f"{'more than' if self.open_low else 'at least'} {_plain(self.low)}"] if self.low > -math.inf else []
-        return low + (
-            [f"{'less than' if self.open_high else 'at most'} {_plain(self.high)}"] if self.high < math.inf else []
-        )
+        low, high = "more than" if self.open_low else "at least", "less than" if self.open_high else "at most"
+        return [f"{word} {_plain(end)}" for word, end in ((low, self.low), (high, self.high)) if math.isfinite(end)]
 
 
 @dataclass(frozen=True)
@@ -273,7 +271,9 @@ def fits(value: Any, hint: Any, *, ranges: bool = True) -> bool:
     if hint is None or hint is type(None):
         return value is None
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and _is_float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return not math.isnan(value) if isinstance(value, float) else not _is_infinite(value)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if origin is None:
@@ -301,10 +301,7 @@ def spell(hint: Any) -> str:
     >>> spell(Annotated[int, Range(1, 64)] | None)
     'an integer from 1 to 64 or nothing'
     """
-    members = list(_members(hint))
-    if len(members) > 1:
-        return " or ".join(_spell(kind, marks) for kind, marks in members)
-    return _spell(*members[0])
+    return " or ".join(_spell(kind, marks) for kind, marks in _members(hint))
 
 
 def _spell(kind: Any, marks: Collection[Constraint], *, finite: bool = True) -> str:
@@ -338,14 +335,6 @@ def numbers(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [numbers(item) for item in value]
     return value
-
-
-def _is_float(value: float) -> bool:
-    """False for NaN, and for an integer beyond the largest float."""
-    try:
-        return not math.isnan(value)
-    except OverflowError:
-        return False
 
 
 def _is_infinite(value: Any) -> bool:

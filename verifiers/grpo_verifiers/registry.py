@@ -62,7 +62,7 @@ def is_reference(name: str) -> bool:
     return ":" in name
 
 
-def load_plugin(reference: str, base: Path | None = None) -> ModuleType:
+def load_plugin(reference: str, base: Path | str | None = None) -> ModuleType:
     """Import a plug-in module, by dotted name or by path to a ``.py`` file (from ``base`` or the working directory)."""
     with _import_lock:
         if reference.endswith(".py"):
@@ -88,8 +88,13 @@ def file_module_name(path: Path) -> str:
     return f"grpo_plugin_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{digest}"
 
 
-def _load_file(reference: str, base: Path | None) -> ModuleType:
-    path = (Path(base or ".") / Path(reference).expanduser()).resolve()
+def absolute(path: str, base: Path | str | None) -> Path:
+    """The absolute path of a file or folder, from ``base`` or the working directory."""
+    return (Path(base or ".") / Path(path).expanduser()).resolve()
+
+
+def _load_file(reference: str, base: Path | str | None) -> ModuleType:
+    path = absolute(reference, base)
     if not path.is_file():
         raise PluginError(f"the plug-in file {reference!r} does not exist: looked at {path}.")
     name = file_module_name(path)
@@ -113,7 +118,7 @@ def _load_file(reference: str, base: Path | None) -> ModuleType:
     return module
 
 
-def import_reference(reference: str, base: Path | None = None) -> Any:
+def import_reference(reference: str, base: Path | str | None = None) -> Any:
     """The object that ``package.module:attr`` or ``./file.py:attr`` names; ``attr`` may be dotted."""
     where, _, attr = reference.rpartition(":")
     if not where or not attr:
@@ -176,7 +181,9 @@ class Registry(Generic[T]):
             owner = f"built in as {self._builtins[name]}"
         elif before is not None and not _same_definition(before, value, source):
             owner = f"registered at {before.source}"
-        elif (point := self._entry_points().get(name)) is not None and not _same_module(point.value, value):
+        elif (point := self._entry_points().get(name)) is not None and point.module != getattr(
+            getattr(value, "fn", value), "__module__", None
+        ):
             owner = f"entry point {point.value} of {_distribution(point)}"
         if owner:
             raise DuplicateNameError(
@@ -192,7 +199,7 @@ class Registry(Generic[T]):
         self._registered.pop(name, None)
         self._resolved.pop(name, None)
 
-    def get(self, name: str, *, base: Path | None = None) -> T:
+    def get(self, name: str, *, base: Path | str | None = None) -> T:
         """The entry of that name, importing it if need be.
 
         Raises:
@@ -245,20 +252,15 @@ class Registry(Generic[T]):
 
     def entries(self) -> list[RegistryEntry]:
         """Every name and where it came from, sorted by name."""
-        entries = [RegistryEntry(name, "built-in", path) for name, path in self._builtins.items()]
-        entries += [RegistryEntry(name, "registered", entry.source) for name, entry in self._registered.items()]
-        entries += [
-            RegistryEntry(name, "entry point", f"{point.value} ({_distribution(point)})")
-            for name, point in self._entry_points().items()
-            if name not in self._registered
-        ]
-        return sorted(entries, key=lambda entry: entry.name)
+        points = {name: f"{point.value} ({_distribution(point)})" for name, point in self._entry_points().items()}
+        sources = points | self._builtins | {name: entry.source for name, entry in self._registered.items()}
+        return [RegistryEntry(name, self.way(name), source) for name, source in sorted(sources.items())]
 
     def registered(self) -> list[T]:
         """The entries from decorators."""
         return [entry.value for entry in self._registered.values()]
 
-    def resolve(self, part: Any, base: Path | None = None) -> T:
+    def resolve(self, part: Any, base: Path | str | None = None) -> T:
         """The entry for a name or a function: its registered entry, or a new one."""
         if isinstance(part, str) or not callable(part):
             return self.get(part, base=base)
@@ -286,9 +288,9 @@ class Registry(Generic[T]):
     def _entry_points(self) -> "dict[str, EntryPoint]":
         if self.group is None:
             return {}
-        points: dict[str, EntryPoint] = {}
         from importlib.metadata import entry_points
 
+        points: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
             other = points.get(point.name)
             clash = self._builtins.get(point.name)
@@ -320,11 +322,6 @@ def _same_definition(before: _Registration[Any], value: object, source: str) -> 
     same_module = getattr(old, "__module__", None) == getattr(new, "__module__", None)
     same_file = before.source.rpartition(":")[0] == source.rpartition(":")[0]
     return same_name and (same_module or same_file)
-
-
-def _same_module(reference: str, value: object) -> bool:
-    fn = getattr(value, "fn", value)
-    return getattr(fn, "__module__", None) == reference.partition(":")[0]
 
 
 def _error_text(error: BaseException) -> str:

@@ -5,6 +5,7 @@ A turn is text that the model writes without interruption: up to its end, or up 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal
 
 from grpo_verifiers.reading.messages import content_text
@@ -80,8 +81,9 @@ def turns_of_messages(completion: Any) -> tuple[Turn, ...]:
     for place, message in enumerate(completion):
         text = content_text(message.get("content"))
         if message.get("role") == "assistant":
-            calls = message.get("tool_calls") or ()
-            turns.append(Turn(at, at + len(text), text, calls_of(calls, _results(completion[place + 1 :]))))
+            tools = takewhile(lambda following: following.get("role") == "tool", completion[place + 1 :])
+            results = [content_text(following.get("content")) for following in tools]
+            turns.append(Turn(at, at + len(text), text, calls_of(message.get("tool_calls") or (), results)))
         at += len(text)
     return tuple(turns)
 
@@ -100,13 +102,3 @@ def calls_of(calls: Sequence[Mapping[str, Any]], results: Sequence[str]) -> tupl
         name = function.get("name") or call.get("name") or "unknown"
         paired.append(Call(str(name), arguments if fits else str(arguments), text or "", status))  # type: ignore[arg-type]  # literals above
     return tuple(paired)
-
-
-def _results(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The results directly after a message."""
-    results = []
-    for message in messages:
-        if message.get("role") != "tool":
-            break
-        results.append(content_text(message.get("content")))
-    return results

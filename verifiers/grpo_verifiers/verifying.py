@@ -5,6 +5,7 @@ TRL calls it, with completions as they are (chats as lists of messages), ``promp
 column.
 """
 
+import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,35 +21,21 @@ from grpo_verifiers.exec.form import form_of
 from grpo_verifiers.exec.isolation import isolation_problems
 from grpo_verifiers.function import FunctionVerifier
 from grpo_verifiers.redaction import redact
-from grpo_verifiers.registry import Registry, is_reference, load_plugin, source_of
+from grpo_verifiers.registry import Registry, absolute, is_reference, load_plugin, source_of
 
 __all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier", "load_plugins", "verifier"]
 
 
-BUILTINS = {
-    "choice": "grpo_verifiers.text:choice",
-    "code": "grpo_verifiers.code:code",
-    "code_steps": "grpo_verifiers.steps:code_steps",
-    "exact": "grpo_verifiers.text:exact",
-    "json_schema": "grpo_verifiers.text:json_schema",
-    "judge": "grpo_verifiers.judge:judge",
-    "language": "grpo_verifiers.text:language",
-    "length_cosine": "grpo_verifiers.text:length_cosine",
-    "length_kimi": "grpo_verifiers.text:length_kimi",
-    "length_overlong": "grpo_verifiers.text:length_overlong",
-    "math": "grpo_verifiers.math:math",
-    "math_steps": "grpo_verifiers.steps:math_steps",
-    "numeric": "grpo_verifiers.text:numeric",
-    "prm": "grpo_verifiers.steps:prm",
-    "regex": "grpo_verifiers.text:regex",
-    "repetition": "grpo_verifiers.text:repetition",
-    "tag_count": "grpo_verifiers.text:tag_count",
-    "think_format": "grpo_verifiers.text:think_format",
-    "tool_used": "grpo_verifiers.steps:tool_used",
-    "tool_valid": "grpo_verifiers.steps:tool_valid",
-    "turn_reward": "grpo_verifiers.steps:turn_reward",
-    "turns_overlong": "grpo_verifiers.steps:turns_overlong",
+_PACKAGES = {
+    "code": "code",
+    "judge": "judge",
+    "math": "math",
+    "steps": "code_steps math_steps prm tool_used tool_valid turn_reward turns_overlong",
+    "text": "choice exact json_schema language length_cosine length_kimi length_overlong numeric regex repetition "
+    "tag_count think_format",
 }
+_WHERE = {name: f"grpo_verifiers.{package}:{name}" for package, names in _PACKAGES.items() for name in names.split()}
+BUILTINS = dict(sorted(_WHERE.items()))
 """The verifiers of this package, and where each is defined; imported on first use."""
 _ACCEPTED = "expected a check function, a TRL reward function (completions, **kwargs) or a verifier"
 
@@ -217,7 +204,7 @@ def get_verifier(
     if isinstance(name, Verifier):
         source = name
     elif isinstance(name, str):
-        source = REGISTRY.get(name, base=Path(base) if base is not None else None)
+        source = REGISTRY.get(name, base=base)
     else:
         source = _adopt(getattr(name, "__name__", type(name).__name__), name)
     settings = {"timeout": timeout, "on_error": on_error, "isolation": isolation}
@@ -226,12 +213,10 @@ def get_verifier(
         raise KeywordError(f"verifier {source.label!r}: {problem}")
     if not isinstance(source, FunctionVerifier):
         return _relabel(source, label, {**changed, **kwargs, **({"columns": columns} if columns else {})})
-    as_it_is = source is name and not (label or columns or kwargs or changed or plugins)
     configured = source
-    if not as_it_is:
+    if source is not name or label or columns or kwargs or changed or plugins:
         configured = source.derive(label=label, columns=columns, options=kwargs, plugins=tuple(plugins), **changed)
-    problems = configured.check()
-    if problems:
+    if problems := configured.check():
         raise KeywordError("\n".join(problems))
     return configured
 
@@ -243,8 +228,6 @@ def _relabel(part: Verifier, label: str | None, extra: Mapping[str, Any]) -> Ver
         )
     if label is None or label == part.label:
         return part
-    import copy
-
     copied = copy.copy(part)
     copied.label = copied.__name__ = label
     return copied
@@ -255,10 +238,6 @@ def load_plugins(references: Sequence[str], base: Path | str | None = None) -> t
 
     Returns the same references with absolute paths, for ``get_verifier(plugins=…)``: its workers then import them too.
     """
-    folder = Path(base or ".")
     for reference in references:
-        load_plugin(reference, folder)
-    return tuple(
-        str((folder / Path(reference).expanduser()).resolve()) if reference.endswith(".py") else reference
-        for reference in references
-    )
+        load_plugin(reference, base)
+    return tuple(str(absolute(each, base)) if each.endswith(".py") else each for each in references)

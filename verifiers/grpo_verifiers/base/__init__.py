@@ -10,6 +10,8 @@ from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Verdict, blamed, metrics_of
 
+Rows = Sequence[Any]
+"""One value for each completion."""
 _NONE: dict[str, str] = {}
 
 
@@ -79,12 +81,7 @@ class Verifier(ABC):
 
     @abstractmethod
     def start(
-        self,
-        /,
-        prompts: Sequence[Any] | None,
-        completions: Sequence[Any],
-        completion_ids: Sequence[Any] | None = None,
-        **columns: Any,
+        self, /, prompts: Rows | None, completions: Rows, completion_ids: Rows | None = None, **columns: Any
     ) -> Pending:
         """Submit everything without waiting, so that all verifiers of a step run at the same time."""
 
@@ -131,13 +128,7 @@ class Verifier(ABC):
         return GoldReports(present) if present else None
 
     def verify(
-        self,
-        /,
-        completion: Any,
-        prompt: Any = None,
-        *,
-        completion_ids: Sequence[int] | None = None,
-        **columns: Any,
+        self, /, completion: Any, prompt: Any = None, *, completion_ids: Sequence[int] | None = None, **columns: Any
     ) -> Verdict:
         """Judge one completion; ``columns`` are one row of the dataset."""
         ids = None if completion_ids is None else [completion_ids]
@@ -145,23 +136,13 @@ class Verifier(ABC):
         return self.start([prompt], [completion], ids, **row).result()[0]
 
     def verify_batch(
-        self,
-        /,
-        prompts: Sequence[Any] | None,
-        completions: Sequence[Any],
-        completion_ids: Sequence[Any] | None = None,
-        **columns: Any,
+        self, /, prompts: Rows | None, completions: Rows, completion_ids: Rows | None = None, **columns: Any
     ) -> list[Verdict]:
         """Judge many; ``columns`` hold one value for each completion."""
         return self.start(prompts, completions, completion_ids, **columns).result()
 
     def __call__(
-        self,
-        /,
-        prompts: Sequence[Any] | None = None,
-        completions: Sequence[Any] = (),
-        completion_ids: Sequence[Any] | None = None,
-        **columns: Any,
+        self, /, prompts: Rows | None = None, completions: Rows = (), completion_ids: Rows | None = None, **columns: Any
     ) -> list[float | None]:
         """TRL's reward signature: scores, with the verdicts logged where TRL offers to."""
         pending = self.start(prompts, completions, completion_ids, **columns)

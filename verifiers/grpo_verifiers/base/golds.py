@@ -158,16 +158,12 @@ def check_trials(
 
 
 def _problem(at: int, row: Mapping[str, Any], mismatches: Sequence[tuple[Trial, Verdict]]) -> GoldProblem:
-    """The problem with the tests of one row."""
     tests = next(iter(row.values()))
     unusable = [verdict for _, verdict in mismatches if verdict.score is None]
     if unusable:
         return GoldProblem(at, tests, f"its tests are unusable ({unusable[0].detail})", "its completions are left out")
-    reasons, treatments = [], []
-    for trial, verdict in mismatches:
-        if trial.passes:
-            reasons.append(f"{trial.name} does not pass ({verdict.detail or verdict.status.value})")
-            treatments.append(RIGHT_FAILS)
+    right = [(trial.name, verdict.detail or verdict.status.value) for trial, verdict in mismatches if trial.passes]
+    reasons, treatments = [f"{name} does not pass ({why})" for name, why in right], [RIGHT_FAILS] * len(right)
     nothing = [trial.name for trial, _ in mismatches if not trial.passes]
     if nothing:
         reasons.append(f"{'; '.join(nothing)} {'passes' if len(nothing) == 1 else 'pass'}")

@@ -14,8 +14,5 @@ if TYPE_CHECKING:
     from grpo_verifiers.code.levels import choose as choose
     from grpo_verifiers.code.levels import probe as probe
 
-_WHERE = {
-    "_code": "code",
-    "levels": "SandboxError choose probe",
-}
+_WHERE = {"_code": "code", "levels": "SandboxError choose probe"}
 __getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

@@ -22,8 +22,7 @@ _DECIMAL = re.compile(
     r"-?(?:(?:0|[1-9]\d{0,400})\.(?P<decimals>\d{1,400})|\d\.(?P<more>\d{1,400})[eE][+-]\d{2,3})", re.ASCII
 )
 _NUMBER = re.compile(
-    r"[+-]?(?:\d{1,400}(?:\.(?P<decimals>\d{0,400}))?|\.(?P<alone>\d{1,400}))(?P<exponent>[eE][+-]?\d{1,4})?",
-    re.ASCII,
+    r"[+-]?(?:\d{1,400}(?:\.(?P<decimals>\d{0,400}))?|\.(?P<alone>\d{1,400}))(?P<exponent>[eE][+-]?\d{1,4})?", re.ASCII
 )
 _WIDE = Context(prec=900, Emax=10**6, Emin=-(10**6), traps=[])
 

@@ -156,7 +156,8 @@ def _value(reply: Any) -> tuple[Any, str, list[Any]]:
     """The tree in a program's reply; the problem if there is none; and the exception, for a test to handle."""
     if isinstance(reply, list) and reply and isinstance(reply[0], str):
         kind, *rest = reply
-        if kind in _KINDS_OF_VALUES and len(rest) in (1, 1 + (kind == "part")) and all(map(_is_number, rest[1:])):
+        numbered = all(type(at) is int for at in rest[1:])
+        if kind in _KINDS_OF_VALUES and len(rest) in (1, 1 + (kind == "part")) and numbered:
             return (rest[0], "", []) if _is_tree(rest[0]) else (None, "answered with a malformed value", [])
         if kind == "missing" and not rest:
             return None, "is not defined", ["the program does not define it", "NameError", None, [], None]
@@ -165,10 +166,6 @@ def _value(reply: Any) -> tuple[Any, str, list[Any]]:
         if kind == "raised" and (error := _error(*rest)):
             return None, f"raised {quote(error[0])}", error
     return None, "gave a malformed answer", []
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is int
 
 
 def _error(

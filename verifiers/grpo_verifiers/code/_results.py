@@ -77,14 +77,8 @@ class ResultSheet:
 
 def pack_results(results: Sequence[Result]) -> list[list[str]]:
     """Outcomes in JSON form; reasons only where a verdict shows them."""
-    shown: set[str] = set()
-    packed = []
-    for result in results:
-        keep = bool(result.why) and type(result).__name__ not in shown
-        if keep:
-            shown.add(type(result).__name__)
-        packed.append([result.kind, result.why[:_REASON] if keep else ""])
-    return packed
+    shown = {type(results[at]): at for at in reversed(range(len(results))) if results[at].why}  # the first of each type
+    return [[each.kind, each.why[:_REASON] if shown.get(type(each)) == at else ""] for at, each in enumerate(results)]
 
 
 def unpack_results(packed: Any, tests: int) -> list[Result]:

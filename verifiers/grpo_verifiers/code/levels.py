@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.errors import VerifierFailedError
@@ -74,7 +75,7 @@ def choose(lowest: Level, highest: Level = "full") -> Level:
     return best
 
 
-def level_problems(level: Level, highest: Level, *, here: bool = True) -> list[str]:
+def level_problems(level: Level, highest: Level, *, here: bool = True, **_: Any) -> list[str]:
     """Problems of two levels as options.
 
     SandboxError if they are valid, but programs run ``here`` and this machine offers none of them.

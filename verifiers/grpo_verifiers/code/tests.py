@@ -78,12 +78,6 @@ def read_tests(value: Any) -> list[Test]:
     return [_read(index, test) for index, test in enumerate(value, 1)]
 
 
-def _key_hints(unknown: Sequence[str]) -> str:
-    """A hint for keys of other datasets: their names here."""
-    hints = [f"{key} is {_ELSEWHERE[key]} here" for key in unknown if key in _ELSEWHERE]
-    return f" ({', '.join(hints)})" if hints else ""
-
-
 def _read(index: int, test: Any) -> Test:
     if not isinstance(test, Mapping):
         as_code = " (for an assertion: {code: 'assert …'})" if isinstance(test, str) else ""
@@ -91,9 +85,9 @@ def _read(index: int, test: Any) -> Test:
     fields = {key: item for key, item in test.items() if item is not None}
     unknown = sorted(str(key) for key in fields if key not in _KEYS)
     if unknown:
-        raise BadTestsError(
-            f"test {index} has unknown keys {', '.join(map(repr, unknown))}{_key_hints(unknown)}; {_SHAPES}"
-        )
+        hints = ", ".join(f"{key} is {_ELSEWHERE[key]} here" for key in unknown if key in _ELSEWHERE)
+        hint = f" ({hints})" if hints else ""
+        raise BadTestsError(f"test {index} has unknown keys {', '.join(map(repr, unknown))}{hint}; {_SHAPES}")
     keys = set(fields)
     if "stdout" in keys and keys <= {"stdin", "stdout"}:
         return StdioTest(_text(index, fields, "stdin"), _text(index, fields, "stdout"))

@@ -45,14 +45,10 @@ class ConfigError(RedactedError, ValueError):
     """A config that cannot run; the message lists every problem, and no secret."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        """Number the problems when there are several."""
         self.problems = tuple(dict.fromkeys(redact_text(str(problem)) for problem in problems))
-        if len(self.problems) == 1:
-            text = self.problems[0]
-        else:
-            lines = [f"  {number}. {problem}" for number, problem in enumerate(self.problems, 1)]
-            text = "\n".join([f"the config has {len(self.problems)} problems:", *lines])
-        super().__init__(text)
+        lines = [f"  {number}. {problem}" for number, problem in enumerate(self.problems, 1)]
+        several = "\n".join([f"the config has {len(self.problems)} problems:", *lines])
+        super().__init__(self.problems[0] if len(self.problems) == 1 else several)
 
     def __reduce__(self) -> "tuple[type[ConfigError], tuple[tuple[str, ...]]]":
         return (type(self), (self.problems,))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from grpo_verifiers.exec.batch import only_in
+from grpo_verifiers.exec.batch import Call, only_in
 from grpo_verifiers.exec.failure import call, error_fields, outcome_of
 from grpo_verifiers.exec.loop import LoopThread, loop_thread
 from grpo_verifiers.exec.outcome import Outcome
@@ -34,11 +34,7 @@ class AsyncBatch:
     """Concurrent calls of one coroutine function."""
 
     def __init__(
-        self,
-        fn: Callable[..., Coroutine[Any, Any, Any]],
-        calls: Sequence[tuple[Any, dict[str, Any], int | None]],
-        timeout: float,
-        gate: Gate,
+        self, fn: Callable[..., Coroutine[Any, Any, Any]], calls: Sequence[Call], timeout: float, gate: Gate
     ) -> None:
         self._fn, self._calls, self._timeout, self._gate = fn, calls, timeout, gate
         self._outcomes: dict[int, Outcome] = {}
@@ -46,8 +42,7 @@ class AsyncBatch:
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._moved = False
         self._done = threading.Event()
-        self._loop = loop_thread("grpo-verifiers-async")
-        self._submit(self._loop, range(len(calls)))
+        self._submit(range(len(calls)))
 
     def wait(self) -> list[Outcome]:
         """Every outcome, in order; a check that blocks the event loop fails its own item only."""
@@ -78,12 +73,11 @@ class AsyncBatch:
         for index in late:
             message = f"blocked the event loop for {self._timeout:g} s: await instead, or isolation='process'"
             self._put(index, Outcome("timeout", message=message, seconds=self._timeout))
-        rest = [index for index in range(len(self._calls)) if index not in self._outcomes]
         self._started = {}
-        self._loop = loop_thread("grpo-verifiers-async")
-        self._submit(self._loop, rest)
+        self._submit([index for index in range(len(self._calls)) if index not in self._outcomes])
 
-    def _submit(self, loop: LoopThread, indices: Sequence[int]) -> None:
+    def _submit(self, indices: Sequence[int]) -> None:
+        loop = self._loop = loop_thread("grpo-verifiers-async")
         if not indices:
             self._done.set()
             return
@@ -109,7 +103,7 @@ class AsyncBatch:
                     task.add_done_callback(_forget)
                     outcome = Outcome("timeout", message=f"no answer in {self._timeout:g} s", seconds=self._timeout)
             except BaseException as error:  # noqa: BLE001 - any exception is a failure of the check, SystemExit too
-                outcome = failure(error, time.monotonic() - begin)
+                outcome = outcome_of(error_fields(error), time.monotonic() - begin)
         self._put(index, outcome)
 
     def _put(self, index: int, outcome: Outcome) -> None:
@@ -129,8 +123,3 @@ def _forget(task: "asyncio.Future[Any]") -> None:
     """Retrieve a late exception, so that asyncio does not log it as never retrieved."""
     if not task.cancelled():
         task.exception()
-
-
-def failure(error: BaseException, seconds: float) -> Outcome:
-    """The outcome of a check that raised in this process."""
-    return outcome_of(error_fields(error), seconds)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from grpo_verifiers.errors import VerifierError
-from grpo_verifiers.exec.aio import AsyncBatch, Gate, failure
+from grpo_verifiers.exec.aio import AsyncBatch, Gate
 from grpo_verifiers.exec.batch import Call, pack
-from grpo_verifiers.exec.failure import result
+from grpo_verifiers.exec.failure import error_fields, outcome_of, result
 from grpo_verifiers.exec.outcome import InvalidRow, Outcome
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import from_rows, to_rows
@@ -41,7 +41,7 @@ class ThisThread:
         except KeyboardInterrupt:  # the user's
             raise
         except BaseException as error:  # noqa: BLE001 - any other exception is a failure of the check, SystemExit too
-            return failure(error, time.perf_counter() - started)
+            return outcome_of(error_fields(error), time.perf_counter() - started)
         return Outcome("value", verdicts, seconds=time.perf_counter() - started)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_verifiers.errors import KeywordError
-from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples
+from grpo_verifiers.exec.samples import NOT_COLUMNS, RESERVED, Samples, completion_text
 
 SETTINGS = frozenset({"base", "label", "columns", "timeout", "on_error", "isolation"})
 """Keywords of ``get_verifier`` itself: no option of a check may have such a name."""
@@ -93,18 +93,8 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
         )
     target = fn if inspect.isroutine(fn) else getattr(fn, "func", fn)
     is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
-    return Form(
-        batch,
-        first,
-        by_name,
-        columns,
-        tuple(options),
-        tuple(reserved),
-        tuple(extras),
-        tuple(logs),
-        open=is_open,
-        is_async=is_async,
-    )
+    groups = (tuple(options), tuple(reserved), tuple(extras), tuple(logs))
+    return Form(batch, first, by_name, columns, *groups, open=is_open, is_async=is_async)
 
 
 def _name(fn: Any) -> str:
@@ -134,18 +124,18 @@ def arguments(
         filled.update({name: values for name, values in samples.columns.items() if name not in taken})
     extras = {name: samples.extras.get(name) for name in (*form.extras, *(form.logs if inline else ()))}
     rows = range(len(samples))
+    completions = [each if raw else completion_text(each) for each in samples.completions]
     if not form.batch:
         calls: list[tuple[Any, dict[str, Any], int | None]] = []
         for row in rows:
             own = {name: values[row] for name, values in filled.items()}
             own.update({name: samples.reserved(name, row) for name in form.reserved})
-            calls.append((samples.completions[row] if raw else samples.text(row), {**own, **extras, **options}, None))
+            calls.append((completions[row], {**own, **extras, **options}, None))
         return calls
     batch = {name: list(values) for name, values in filled.items()}
     requested = {*form.reserved, *(("prompts", "completion_ids") if raw and form.open else ())}
     for name in requested:
         batch[name] = [samples.reserved("prompt" if name == "prompts" else name, row) for row in rows]
-    completions = list(samples.completions) if raw else [samples.text(row) for row in rows]
     if form.by_name:
         batch["completions"] = completions
     return [(completions, {**batch, **extras, **options}, len(samples))] if len(samples) else []

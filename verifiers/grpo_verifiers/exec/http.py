@@ -47,7 +47,8 @@ async def exchange(
     """
     import httpx
 
-    _keep_quiet()
+    for logger in map(logging.getLogger, _LOGGERS):
+        logger.addFilter(_is_foreign)  # at most once: it is the same function
     # A compressed answer could unpack to any size: none is requested, and none is unpacked.
     headers = {"Accept-Encoding": "identity", "Connection": "close", **headers}
     data = bytearray()
@@ -75,12 +76,6 @@ async def exchange(
         elif reason.errno is not None and reason.errno > 0 and not isinstance(reason, ssl.SSLError):
             reason = OSError(reason.errno, os.strerror(reason.errno))  # the text of asyncio is less specific
         raise reason from None
-
-
-def _keep_quiet() -> None:
-    """Filter the requests of this module out of the logs of httpx."""
-    for logger in map(logging.getLogger, _LOGGERS):
-        logger.addFilter(_is_foreign)  # at most once: it is the same function
 
 
 def _is_foreign(record: logging.LogRecord) -> bool:

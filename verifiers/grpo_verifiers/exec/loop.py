@@ -1,6 +1,7 @@
 """Event loops in daemon threads: one for async checks, one for HTTP, in which no foreign code runs."""
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
@@ -23,13 +24,10 @@ class LoopThread:
 
     def _run(self) -> None:
         """Run for ever: asyncio would leave the loop, with all other checks, when a check raises SystemExit."""
-        left = True
-        while left:
-            left = False
-            try:
+        while True:
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
-            except (SystemExit, KeyboardInterrupt):
-                left = True
+                return
 
 
 _current: dict[str, LoopThread] = {}

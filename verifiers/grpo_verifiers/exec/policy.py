@@ -92,14 +92,12 @@ class Policy:
         return [blamed(outcome.message, Status.TIMEOUT)] * rows
 
     def _row(self, verdict: Verdict | InvalidRow) -> Verdict:
-        """The verdict for one result of a successful call."""
         if isinstance(verdict, Verdict):
             return verdict
         self._warn(Outcome("raised", message=verdict.reason))
         return self.failed(verdict.reason)
 
     def _log_output_once(self, outcome: Outcome) -> None:
-        """Log once that a check prints, with its first output."""
         first = outcome.verdicts[0] if outcome.verdicts else None
         if "printed" not in self._warned and isinstance(first, Verdict) and LABEL in first.detail:
             self._warned.add("printed")
@@ -112,7 +110,6 @@ class Policy:
             )
 
     def _warn(self, outcome: Outcome) -> None:
-        """Log the first failure, with its traceback."""
         if "failed" not in self._warned:
             self._warned.add("failed")
             _log.warning("%s", self._message("failed on a completion", outcome))

@@ -76,7 +76,6 @@ class Child:
     """A child process connected by a socket, with its printed output; every method returns at once."""
 
     def __init__(self, module: str, env: Mapping[str, str], cwd: str | None = None) -> None:
-        """Start a process that runs ``module``."""
         if not sys.executable:
             raise VerifierFailedError("sys.executable is empty: there is no Python to start verifier workers with.")
         self.replies = ReplyBuffer()

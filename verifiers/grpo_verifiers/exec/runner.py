@@ -80,11 +80,7 @@ class Runner:
         self._owner = os.getpid()
 
     def submit(
-        self,
-        spec: CheckSpec,
-        calls: Sequence[Call | bytes],
-        timeout: float,
-        rows: Sequence[int | None] | None = None,
+        self, spec: CheckSpec, calls: Sequence[Call | bytes], timeout: float, rows: Sequence[int | None] | None = None
     ) -> CallBatch:
         """Hand over calls without waiting; each may take ``timeout`` seconds from its own start.
 

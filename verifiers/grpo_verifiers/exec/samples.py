@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_verifiers.errors import ColumnError
-from grpo_verifiers.errors.messages import nearest
+from grpo_verifiers.errors.messages import did_you_mean
 from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.turns import Turn, turns_of_messages
 
@@ -41,7 +41,8 @@ class Samples:
             )
         count = len(completions)
         for index, completion in enumerate(completions):
-            if not isinstance(completion, str) and not _is_chat(completion):
+            is_chat = isinstance(completion, Sequence) and not isinstance(completion, str | bytes)
+            if not isinstance(completion, str) and not (is_chat and all(isinstance(m, Mapping) for m in completion)):
                 raise TypeError(
                     f"verifier {label!r}: completion {index} is {completion!r:.80}, expected a string or a list of "
                     "chat messages (with 'role' and 'content')."
@@ -73,8 +74,8 @@ class Samples:
 
     def without_logs(self) -> "Samples":
         """A copy that discards the logs of checks: TRL expects one value for each row, only once."""
-        silent = {name: _forget for name in ("log_extra", "log_metric") if self.extras.get(name) is not None}
-        return replace(self, extras={**self.extras, **silent})
+        logs = [name for name in ("log_extra", "log_metric") if self.extras.get(name) is not None]
+        return replace(self, extras={**self.extras, **dict.fromkeys(logs, lambda *_, **__: None)})
 
     def column(self, name: str, parameter: str) -> Sequence[Any]:
         """The values of a required column."""
@@ -85,17 +86,12 @@ class Samples:
                 f"verifier {self.label!r}: column {name!r} is {self.extras[name]!r:.80}, expected a list with one "
                 f"value for each of the {len(self)} completions."
             )
-        close = nearest(name, self.columns)
-        hint = f" Did you mean {close!r}?" if close else ""
         raise ColumnError(
-            f"verifier {self.label!r} needs the column {name!r} (its parameter {parameter!r}).{hint} There is: "
-            f"{', '.join(sorted(self.columns)) or 'no column'}. Rename the column, or map it with columns: "
+            f"verifier {self.label!r} needs the column {name!r} (its parameter {parameter!r})."
+            f"{did_you_mean(name, self.columns)} There is: {', '.join(sorted(self.columns)) or 'no column'}. "
+            "Rename the column, or map it with columns: "
             f"{{{parameter}: <column>}}."
         )
-
-    def text(self, row: int) -> str:
-        """The final assistant text of one completion."""
-        return completion_text(self.completions[row])
 
     def reserved(self, name: str, row: int) -> Any:
         """The value of a reserved parameter, which is no column."""
@@ -111,7 +107,7 @@ class Samples:
             turns = self._sampled_turns(row)
             return None if turns is None else [turn.span for turn in turns]
         values = self.columns.get("completion_text")  # decoded with special tokens by a trainer that has the tokenizer
-        return values[row] if values is not None else self.text(row)
+        return values[row] if values is not None else completion_text(self.completions[row])
 
     def turns(self, row: int) -> tuple[Turn, ...]:
         """The turns of a completion: those of a trainer with tools, else those of its messages."""
@@ -145,18 +141,10 @@ def completion_text(completion: Any) -> str:
     return ""
 
 
-def _forget(*_: Any, **__: Any) -> None:
-    """Log nothing."""
-
-
 def _as_chat(value: Any, role: str) -> list[dict[str, Any]]:
     if value is None:
         return []
     return [{"role": role, "content": value}] if isinstance(value, str) else [dict(message) for message in value]
-
-
-def _is_chat(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(m, Mapping) for m in value)
 
 
 def _is_column(value: Any, count: int) -> bool:

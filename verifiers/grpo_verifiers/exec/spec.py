@@ -109,12 +109,8 @@ def _importable(module: ModuleType) -> bool:
 
 
 def _find(name: str, path: Any) -> importlib.machinery.ModuleSpec | None:
-    for finder in sys.meta_path:
-        look = getattr(finder, "find_spec", None)
-        spec = look(name, path) if look is not None else None
-        if spec is not None:
-            return spec  # type: ignore[no-any-return]
-    return None
+    looks = filter(None, (getattr(finder, "find_spec", None) for finder in sys.meta_path))
+    return next((spec for look in looks if (spec := look(name, path)) is not None), None)
 
 
 def _same(one: str, other: str) -> bool:

@@ -66,13 +66,8 @@ def _url_problems(base_url: str) -> list[str]:
         return [f"base_url is not an address ({error}), {expected}."]
     if parts.username is not None or parts.password is not None:
         return [f"base_url holds a user or password; name the key's variable in api_key_env, {expected}."]
-    if (
-        parts.scheme not in {"http", "https"}
-        or not named
-        or parts.query
-        or parts.fragment
-        or not base_url.isprintable()
-    ):
+    named = named and parts.scheme in {"http", "https"} and base_url.isprintable()
+    if not named or parts.query or parts.fragment:
         return [f"base_url is {show(base_url)}, {expected}."]
     if parts.path.rstrip("/").endswith("/completions"):
         return [f"base_url is {show(base_url)}, and /chat/completions is added to it: {expected}."]
@@ -80,10 +75,9 @@ def _url_problems(base_url: str) -> list[str]:
 
 
 def _body_problems(body: Mapping[str, Any]) -> list[str]:
+    own = [name for name in _OURS if name in body]
     problems = [
-        f"extra_body sets {name!r}, which the judge sets itself or from its option of that name."
-        for name in _OURS
-        if name in body
+        f"extra_body sets {name!r}, which the judge sets itself or from its option of that name." for name in own
     ]
     try:
         json.dumps(body)
@@ -173,11 +167,8 @@ async def judge(
     response = answer_part(completion, think)
     if not response.strip():
         return Verdict(0.0, Status.UNPARSABLE, "nothing to judge outside the thinking")
-    sections = {
-        "TASK": transcript(prompt),
-        "REFERENCE ANSWER": "" if answer is None else str(answer),
-        "RESPONSE": response,
-    }
+    reference = "" if answer is None else str(answer)
+    sections = {"TASK": transcript(prompt), "REFERENCE ANSWER": reference, "RESPONSE": response}
     sections = {title: without_middle(text, max_characters, _GAP) for title, text in sections.items() if text.strip()}
     body: dict[str, Any] = {"model": model, "stream": False, **(extra_body or {})}
     body |= {} if temperature is None else {"temperature": temperature}
@@ -193,10 +184,8 @@ async def judge(
         except JudgeRequestError as error:
             return excused(f"the judge failed: {error}"[:400])
         try:
-            if len(reply) > _LONG:
-                score = await asyncio.to_thread(read_score, reply, low, high, score_pattern)
-            else:
-                score = read_score(reply, low, high, score_pattern)
+            arguments = reply, low, high, score_pattern
+            score = await asyncio.to_thread(read_score, *arguments) if len(reply) > _LONG else read_score(*arguments)
         except ValueError as error:
             raise JudgeRefusalError(f"{error}"[:400]) from error
         return Verdict(score, detail=show(reply[-300:], 300))

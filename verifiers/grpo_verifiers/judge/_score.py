@@ -9,8 +9,7 @@ from grpo_verifiers.reading.thinking import answer_part
 
 _NUMBER = r"([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
 _LINE = re.compile(
-    rf"score\s{{0,3}}[:=：]\s{{0,3}}{_NUMBER}(?:\s{{0,3}}(?:/|out of)\s{{0,3}}{_NUMBER})?\.?",
-    re.IGNORECASE,
+    rf"score\s{{0,3}}[:=：]\s{{0,3}}{_NUMBER}(?:\s{{0,3}}(?:/|out of)\s{{0,3}}{_NUMBER})?\.?", re.IGNORECASE
 )
 _MARKUP = r"*_`#$\u200b-\u200d\u2060\ufeff"
 # Not removed between two digits, or "1_0" would be ten.

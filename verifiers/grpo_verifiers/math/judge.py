@@ -172,7 +172,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         gold.node[0] == "list"
         and _OR.search(text)
         and not _OR.search(gold.text)
-        and all(map(_is_option, gold.node[1:]))
+        and all(node[0] == "v" and len(node[1]) == 1 for node in gold.node[1:])
     ):
         return False, "one of several options where all are expected"
     if (chain := as_chain(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
@@ -262,10 +262,6 @@ def _contradicts(text: str, gold: Gold, options: Options) -> bool:
         return False
 
 
-def _is_option(node: Node) -> bool:
-    return bool(node[0] == "v" and len(node[1]) == 1)
-
-
 def _single_spaced(text: str) -> str:
     return " ".join(strip_delimiters(text).split())
 
@@ -313,9 +309,5 @@ def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | Non
 
 def check_answers(answers: Iterable[Any], options: Options) -> ColumnReport:
     """Check a column of gold answers."""
-    total, problems = 0, []
-    for row, answer in enumerate(answers):
-        total += 1
-        if (problem := problem_of(answer, options, row)) is not None:
-            problems.append(problem)
-    return ColumnReport(total, tuple(problems))
+    problems = [problem_of(answer, options, row) for row, answer in enumerate(answers)]
+    return ColumnReport(len(problems), tuple(filter(None, problems)))

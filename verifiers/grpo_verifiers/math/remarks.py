@@ -70,7 +70,8 @@ def without_remarks(text: str, gold: Node) -> str | None:
     base, rest = (_SPACES.sub(" ", without_text_commands(one)).strip(" `") for one in (strip_delimiters(text), stated))
     if _DENIED.search(rest):
         return None
-    if _is_function(gold):
+    items = gold[1:] if gold[0] == "list" else (gold,)
+    if all(item[0] == "rel" and item[2] == "=" and item[1][0][0] == "f" for item in items):  # for all numbers
         rest = _EVERYWHERE.sub("", rest.replace("\\equiv", "="))
     rest = _REMARK.sub("", rest, count=1)
     if is_final(gold):
@@ -91,12 +92,6 @@ def _value_in(text: str) -> str:
     if subject in _PRONOUNS or not is_label(subject) or words & QUANTITY or any(map(is_numeral, words)):
         return text
     return f"{match['value']} {counted}".strip()
-
-
-def _is_function(gold: Node) -> bool:
-    """True if a gold is one or several functions, whose equations implicitly apply to all numbers."""
-    items = gold[1:] if gold[0] == "list" else (gold,)
-    return all(item[0] == "rel" and item[2] == "=" and item[1][0][0] == "f" for item in items)
 
 
 MAX_RESTATED = 300

@@ -73,7 +73,6 @@ class Bridge:
     """The actors of one training process."""
 
     def __init__(self, sock: socket.socket, settings: Mapping[str, Any]) -> None:
-        """Connect to the cluster."""
         self._sock = sock
         self._settings = settings
         self._ray = _connect(settings)

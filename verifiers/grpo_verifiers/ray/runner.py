@@ -108,7 +108,6 @@ class RayRunner(Runner):
     """Runs calls as a `Runner` does, on the nodes of a Ray cluster. Its child is started when first needed."""
 
     def __init__(self) -> None:
-        """Read the settings from the environment."""
         super().__init__(1)
         self.settings = ray_settings()
 
@@ -261,7 +260,10 @@ class _Cluster(Scheduler):
         self._retry_at = now + min(10.0, 0.5 * 2 ** min(self._losses, 5))
         if final or not self._open or now - self._lost_at >= self.settings.patience:
             self._needed, self._losses = False, 0
-            reason = _advice(why) + (f" It printed: {printed}" if printed and not final else "")
+            reason = (
+                f"the Ray cluster does not run its calls: {why.rstrip('. ')}. Look after the cluster (ray start "
+                "--head starts one) and RAY_ADDRESS, or leave isolation out."
+            ) + (f" It printed: {printed}" if printed and not final else "")
             if not self._open:
                 _log.warning("verifiers on Ray: %s", readable(reason, 3000))
             self._fail_all(reason)
@@ -276,18 +278,11 @@ class _Cluster(Scheduler):
         return link.end(grace)
 
     def _fail_all(self, reason: str) -> None:
-        waiting, self._open = list(self._open.values()), {}
-        for item in waiting:
+        waiting, self._open = self._open, {}
+        for item in waiting.values():
             item.batch.put(item.index, Outcome("broken", message=reason))
 
     def _end(self, reason: str) -> None:
         with contextlib.suppress(Exception):
             self._drop_link(CLOSING_SECONDS)
         self._fail_all(reason)
-
-
-def _advice(why: str) -> str:
-    return (
-        f"the Ray cluster does not run its calls: {why.rstrip('. ')}. Look after the cluster (ray start "
-        "--head starts one) and RAY_ADDRESS, or leave isolation out."
-    )

@@ -58,21 +58,14 @@ class Station:
 
     def hello(self) -> bytes:
         """Its node and the digest of its code."""
-        about = {
-            "node": platform.node(),
-            "digest": code_digest(),
-            "python": platform.python_version(),
-            "pid": os.getpid(),
-        }
-        return json.dumps(about).encode()
+        about = {"node": platform.node(), "digest": code_digest(), "python": platform.python_version()}
+        return json.dumps({**about, "pid": os.getpid()}).encode()
 
     def warm(self, key: str, spec: bytes) -> bytes:
         """Have its workers load a check."""
-        try:
+        with contextlib.suppress(Exception):  # the first call reports the error
             if not (check := self._spec(key, spec)).boxes:
                 self._runner.warm(check)
-        except Exception:  # noqa: BLE001 - the first call reports the error
-            return b"{}"
         return b"{}"
 
     def run(self, key: str, spec: bytes, payload: bytes, timeout: float, rows: int | None) -> bytes:
@@ -122,10 +115,9 @@ def pack_outcome(outcome: Outcome) -> bytes:
 
 def read_fields(body: Any) -> dict[str, Any]:
     """The JSON object that an actor sent."""
-    try:
+    fields = None
+    with contextlib.suppress(ValueError, RecursionError):
         fields = json.loads(body) if type(body) is bytes and len(body) <= MAX_REPLY else None
-    except (ValueError, RecursionError):
-        fields = None
     if not isinstance(fields, dict):
         raise WireError("sent an invalid reply")
     return fields

@@ -69,11 +69,6 @@ def closing(text: str, start: int) -> int:
     return -1
 
 
-def has_box(text: str) -> bool:
-    """True if a box begins anywhere in a text."""
-    return _OPEN.search(text) is not None
-
-
 def boxes(text: str) -> Boxes:
     """Every outermost visible box, placeholders left out."""
     items: list[AnswerBox] = []
@@ -179,7 +174,7 @@ def tag_sections(text: str, tag: str) -> list[AnswerBox]:
 
 def answer_tags(text: str) -> list[AnswerBox]:
     """Every ``<answer>`` with content; one around a box is left out, for the box is the answer."""
-    return [tag for tag in tag_sections(text, "answer") if tag.content.strip() and not has_box(tag.content)]
+    return [tag for tag in tag_sections(text, "answer") if tag.content.strip() and not _OPEN.search(tag.content)]
 
 
 @lru_cache(maxsize=64)

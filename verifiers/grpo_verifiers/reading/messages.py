@@ -9,13 +9,9 @@ def content_text(content: Any, between: str = "") -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, Sequence):
-        return between.join(part if isinstance(part, str) else _part_text(part) for part in content)
+        texts = (part.get("text") if isinstance(part, Mapping) else part for part in content)
+        return between.join(text if isinstance(text, str) else "" for text in texts)
     return ""
-
-
-def _part_text(part: Any) -> str:
-    text = part.get("text") if isinstance(part, Mapping) else None
-    return text if isinstance(text, str) else ""
 
 
 def prompt_text(prompt: Any) -> str:

@@ -64,7 +64,9 @@ def _redact(value: Any, kind: Kind, depth: int) -> Any:
 
 
 def _mapping(values: Mapping[Any, Any], kind: Kind, depth: int) -> dict[Any, Any]:
-    named = _named_value(values)
+    # The kind of the item "value" of a mapping with an item "name", as headers are written.
+    names = (values.get(key) for key in _NAMES)
+    named: Kind = max((secret_kind(name) for name in names if isinstance(name, str)), key=_STRENGTH.index, default="")
     result = {}
     for key, item in values.items():
         own = _stronger(named if key in _VALUES else "", secret_kind(_last_key(key)))
@@ -102,12 +104,6 @@ def _kind_of_next(item: Any, *, pair: bool) -> Kind:
     return kind if pair and kind == "all" else "random" if (pair and kind) or kind == "all" else ""
 
 
-def _named_value(value: Mapping[Any, Any]) -> Kind:
-    """The kind of the item "value" of a mapping with an item "name", as headers are written."""
-    names = (value.get(key) for key in _NAMES)
-    return max((secret_kind(name) for name in names if isinstance(name, str)), key=_STRENGTH.index, default="")
-
-
 _STRENGTH: tuple[Kind, ...] = ("", "random", "text", "all")
 
 
@@ -123,8 +119,6 @@ def _hidden_text(text: str, kind: Kind) -> str:
 
 
 class _Redacted(logging.Filter):
-    """Redact the message of every record."""
-
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = redact_text(record.getMessage()), ()
         return True

@@ -86,7 +86,8 @@ def redact_text(text: str) -> str:
     """
     if len(text) < 4:
         return text
-    for secret in sorted(_secrets | _of_environment(), key=len, reverse=True):
+    variables = frozenset(os.environ._data.items())  # type: ignore[attr-defined]  # noqa: SLF001 - undecoded
+    for secret in sorted(_secrets | _of_variables(variables), key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
     text = _TOKENS.sub(HIDDEN, text)
@@ -143,10 +144,6 @@ def _option(match: re.Match[str]) -> str:
 def _is_plain(value: str) -> bool:
     """True for a number, a placeholder and a word for no value."""
     return re.fullmatch(r"[+-]?[\d.]+|<[^<>]+>", value) is not None or value.lower() in _NO_VALUE
-
-
-def _of_environment() -> frozenset[str]:
-    return _of_variables(frozenset(os.environ._data.items()))  # type: ignore[attr-defined]  # noqa: SLF001 - undecoded
 
 
 @lru_cache(maxsize=1)

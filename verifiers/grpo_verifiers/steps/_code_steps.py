@@ -25,8 +25,8 @@ from grpo_verifiers.reading.fences import dedent, language_blocks
 from grpo_verifiers.reading.thinking import blank_thinking
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
+from grpo_verifiers.steps.lines import PYTHON
 from grpo_verifiers.steps.segments import Span, own_text, segment, without_specials
-from grpo_verifiers.steps.statements import PYTHON
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 _IDLE = re.compile(
@@ -83,17 +83,13 @@ class _Case:
         return ProgramRun(self.boxes.box(self.box_kind), self.budget.bounded(self.limits), [message], **options)
 
 
-def _option_problems(*, level: Level, highest: Level, here: bool, **_: Any) -> list[str]:
-    return level_problems(level, highest, here=here)
-
-
 @Traits(
     isolation="inline",
     timeout=3600.0,
     max_concurrency=4096,
     pure=True,
     steps=True,
-    option_problems=_option_problems,
+    option_problems=level_problems,
     boxes=True,
 )
 async def code_steps(
@@ -280,13 +276,8 @@ def _failed_call(case: _Case, test: CallTest | CodeTest) -> int | None:
     failed = not isinstance(reply, list) or not reply or reply[0] == "raised"
     if isinstance(reply, list) and reply[:2] == ["raised", "AssertionError"] and isinstance(test, CodeTest):
         failed = False  # a wrong value
-    return _defines(case, names) if failed else None
-
-
-def _defines(case: _Case, names: set[str]) -> int | None:
-    """The last statement that defines one of the names."""
     chosen = "|".join(map(re.escape, sorted(names)))
-    if not chosen:
+    if not failed or not chosen:
         return None
     binds = re.compile(rf"^(?:(?:async\s+)?def|class)\s+(?:{chosen})\b|^(?:{chosen})\s*=", re.MULTILINE)
     matches = [at for at in range(case.program.complete) if binds.search(case.program.statement(at))]

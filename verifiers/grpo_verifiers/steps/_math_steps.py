@@ -35,11 +35,7 @@ class _Policy:
 
 
 def quick_math_steps(
-    completion: str,
-    completion_text: str,
-    prompt: Any = None,
-    turn_spans: Sequence[Span] | None = None,
-    **options: Any,
+    completion: str, completion_text: str, prompt: Any = None, turn_spans: Sequence[Span] | None = None, **options: Any
 ) -> Verdict | None:
     """The verdict of `math_steps` where exact arithmetic gives it within a budget; None where a worker must decide."""
     del completion
@@ -53,11 +49,7 @@ def quick_math_steps(
         return None
 
 
-def _option_problems(*, steps: str, **_: Any) -> list[str]:
-    return segmenter_problems(steps)
-
-
-@Traits(home="process", timeout=5.0, pure=True, steps=True, fast=quick_math_steps, option_problems=_option_problems)
+@Traits(home="process", timeout=5.0, pure=True, steps=True, fast=quick_math_steps, option_problems=segmenter_problems)
 def math_steps(
     completion: str,
     completion_text: str,
@@ -129,7 +121,8 @@ def _judge(text: str, prompt: Any, turn_spans: Sequence[Span] | None, policy: _P
         link for chain in chains(without_specials(text)) for link in links(chain, rounding=policy.rounding, full=full)
     )
     for count, link in enumerate(stated if spans else (), 1):
-        at = _step_of(spans, link.at)
+        # Text between two steps belongs to the second, the rest to the last.
+        at = min(bisect_right(spans, link.at, key=lambda span: span[1]), len(spans) - 1)
         if link.holds is Holds.OPEN:
             return None
         if link.holds is Holds.NOTHING or (link.key in quoted and count <= MAX_LINKS):
@@ -148,19 +141,10 @@ def _judge(text: str, prompt: Any, turn_spans: Sequence[Span] | None, policy: _P
             scores[at] = 1.0
         earlier.add(link.key)
         shapes.add(form)
-    scores = _limit_right_steps(scores, policy.max_steps)
+    if policy.max_steps is not None:
+        right = accumulate(int(score == 1.0) for score in scores)
+        scores = [None if s and n > policy.max_steps else s for s, n in zip(scores, right, strict=True)]
     scored = [score for score in scores if score is not None]
     counts = f"{int(sum(scored))} of {len(scored)} steps with an equation hold"
     detail = f"{counts}; {wrong}" if wrong else counts if scored else "no step states an equation that can be judged"
     return step_verdict(spans, scores, policy.aggregate, detail)
-
-
-def _step_of(spans: Sequence[Span], at: int) -> int:
-    """The step of an offset; text between two steps belongs to the second, the rest to the last."""
-    return min(bisect_right(spans, at, key=lambda span: span[1]), len(spans) - 1)
-
-
-def _limit_right_steps(scores: list[float | None], most: int | None) -> list[float | None]:
-    """The scores without those of right steps after the first ``most``; scores of wrong steps stay."""
-    right = accumulate(int(score == 1.0) for score in scores)
-    return [None if most is not None and score and n > most else score for score, n in zip(scores, right, strict=True)]

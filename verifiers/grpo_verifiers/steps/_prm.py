@@ -128,13 +128,12 @@ def prm(
     own = turn_spans or [None] * len(completion_text)
     completion_text = [own_text(text, turns) for text, turns in zip(completion_text, own, strict=True)]
     spans = [segment(text, steps, turns) for text, turns in zip(completion_text, own, strict=True)]
-    prompt_texts = [question_text(prompt) for prompt in prompts]
     cleaned = [
         [reader.clean(_STEP_TAG.sub(" ", text[start:end])) for start, end in of_text]
         for text, of_text in zip(completion_text, spans, strict=True)
     ]
     questions = []
-    for question, texts in zip(prompt_texts, cleaned, strict=True):
+    for question, texts in zip(map(question_text, prompts), cleaned, strict=True):
         questions.append(reader.read(reader.clean(question), [text for text in texts if text]))
     scored = iter(reader.score([question for question in questions if question is not None], batch_size))
     return [

@@ -72,9 +72,8 @@ def _class_of(config: Any, style: str) -> Any:
         return AutoModelForCausalLM
     # Checkpoints with code of their own say which class reads them; Qwen2.5-Math-PRM names only AutoModel.
     remote = getattr(config, "auto_map", None) or {}
-    return AutoModel if "AutoModel" in remote and "AutoModelForTokenClassification" not in remote else (
-        AutoModelForTokenClassification
-    )  # fmt: skip
+    plain = "AutoModel" in remote and "AutoModelForTokenClassification" not in remote
+    return AutoModel if plain else AutoModelForTokenClassification
 
 
 def _refuse_foreign_code(name: str) -> None:
@@ -97,7 +96,6 @@ class Reader:
         self, loaded: LoadedModel, style: str, separator: str, system: str | None, good: str, bad: str, positive: int,
         max_length: int | None,
     ) -> None:  # fmt: skip
-        """Look up the tokens."""
         self._model, self._tokenizer = loaded.model, loaded.tokenizer
         self._style, self._separator, self._system, self._positive = style, separator, system, positive
         self._name = loaded.name

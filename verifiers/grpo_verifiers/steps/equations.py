@@ -55,9 +55,7 @@ _AFTER_LIST = """
 plus minus times multiplied divided over mod squared cubed percent dozen hundred thousand million billion half and
 is wrong false incorrect not isn't would cannot remainder
 """
-_THAN_LIST = """
-more less fewer greater larger smaller bigger higher lower longer shorter short away off too
-"""
+_THAN_LIST = "more less fewer greater larger smaller bigger higher lower longer shorter short away off too"
 _THAN = frozenset(_THAN_LIST.split())  # after "3 + 4 is 2"
 _BEFORE, _AFTER = frozenset(_BEFORE_LIST.split()), frozenset(_AFTER_LIST.split())
 

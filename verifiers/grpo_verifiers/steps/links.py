@@ -264,7 +264,8 @@ def _find_rounding(left: Node, right: Node, *, about: bool) -> Rounding | None:
         value, decimal = _value(side), written_number(rounded, about=about)
         if value is None or decimal is None:
             continue
-        if rounds(decimal, value, about=about) or (_is_endless(side) and cuts(decimal, value)):
+        endless = (known := exact(side)) is None or 10**60 % known.denominator != 0
+        if rounds(decimal, value, about=about) or (endless and cuts(decimal, value)):
             return Rounding(value, decimal.value, decimal.unit)
     return None
 
@@ -343,12 +344,6 @@ def shape(node: Node) -> Node:
         return ONE
     node = map_children(node, shape)
     return (node[0], *sorted(node[1:], key=repr)) if node[0] in {"+", "*"} else node
-
-
-def _is_endless(node: Node) -> bool:
-    """True if a value has no last decimal."""
-    value = exact(node)
-    return value is None or 10**60 % value.denominator != 0
 
 
 def _value(node: Node) -> Fraction | None:

@@ -11,24 +11,17 @@ from typing import Any
 
 from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.registry import Registry, is_reference
+from grpo_verifiers.verdict import MAX_STEPS
 
 Span = tuple[int, int]
 Segmenter = Callable[[str], Sequence[Span]]
 
-MAX_STEPS = 10_000
-"""Steps of one completion: as many as a worker may report."""
-
-_HERE = "grpo_verifiers.steps"
+_NAMES = ("blank_line", "newline", "numbered", "sentence", "statements", "tags")
 SEGMENTERS: Registry[Segmenter] = Registry(
     "segmenter",
     builtins={
-        "blank_line": f"{_HERE}.lines:blank_line",
-        "newline": f"{_HERE}.lines:newline",
-        "numbered": f"{_HERE}.lines:numbered",
-        "sentence": f"{_HERE}.lines:sentence",
-        "statements": f"{_HERE}.statements:statements",
-        "tags": f"{_HERE}.lines:tags",
-        "turn": f"{_HERE}.segments:one_turn",
+        **{name: f"grpo_verifiers.steps.lines:{name}" for name in _NAMES},
+        "turn": "grpo_verifiers.steps.segments:one_turn",
     },
 )
 """Segmenters by name; a reference (``package.module:function``, ``./file.py:function``) is one, too."""
@@ -92,30 +85,27 @@ def segment(text: str, by: str = "newline", turn_spans: Sequence[Span] | None = 
         VerifierError: the function did not return a list of spans in order, disjoint and in range.
     """
     segmenter = SEGMENTERS.get(by)
-    own = is_reference(by)
     if turn_spans is not None and by == "turn":
         return list(turn_spans)
-    spans = _check_spans(by, segmenter(text), len(text)) if own else list(segmenter(without_specials(text)))
+    spans = (
+        _check_spans(by, segmenter(text), len(text)) if is_reference(by) else list(segmenter(without_specials(text)))
+    )
     if turn_spans is not None:
-        spans = _cut_to_turns(spans, turn_spans)
+        cut = ((max(start, first), min(end, last)) for start, end in spans for first, last in turn_spans)
+        spans = [(start, end) for start, end in cut if start < end]
     if len(spans) > MAX_STEPS:
         spans[MAX_STEPS - 1 :] = [(spans[MAX_STEPS - 1][0], spans[-1][1])]
     return spans
 
 
-def _cut_to_turns(spans: Sequence[Span], turns: Sequence[Span]) -> list[Span]:
-    """The parts of spans inside turns: a span over two turns is split."""
-    cut = [(max(start, first), min(end, last)) for start, end in spans for first, last in turns]
-    return [(start, end) for start, end in cut if start < end]
-
-
-def segmenter_problems(by: Any) -> list[str]:
+def segmenter_problems(steps: Any, **_: Any) -> list[str]:
     """The problems with the name of a segmenter."""
     try:
-        segmenter = SEGMENTERS.get(by)
+        segmenter = SEGMENTERS.get(steps)
     except VerifierError as error:
         return [str(error)]
-    return [] if callable(segmenter) else [f"the segmenter {by!r} is {type(segmenter).__name__}, expected a function."]
+    kind = type(segmenter).__name__
+    return [] if callable(segmenter) else [f"the segmenter {steps!r} is {kind}, expected a function."]
 
 
 def _check_spans(by: str, spans: Any, length: int) -> list[Span]:

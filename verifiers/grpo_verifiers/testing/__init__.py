@@ -12,7 +12,7 @@ import copy
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,10 +80,9 @@ def check_verdicts(contract: Contract) -> None:
     """It accepts and rejects the completions that it must: above the threshold, and at most the threshold."""
     bound = contract.threshold
     for (completion, columns), verdict in zip(contract.cases, contract.run(contract.cases), strict=True):
-        accepted = verdict.score is not None and verdict.score > bound
-        rejected = verdict.score is not None and verdict.score <= bound
         good = (completion, columns) in contract.accept
-        assert accepted if good else rejected, (
+        judged = verdict.score is not None and (verdict.score > bound) is good
+        assert judged, (
             f"{completion!r:.200} with {dict(columns)!r:.200} must be {'accepted' if good else 'rejected'}: {verdict}"
         )
 
@@ -146,13 +145,9 @@ def check_failures(contract: Contract) -> None:
             assert verdict.score is not None, f"leaves out the completion {completion!r:.60}: {verdict.detail}"
 
 
-def _parts(verifier: Verifier) -> Iterator[Verifier]:
+def _parts(verifier: Verifier) -> list[Verifier]:
     """The verifiers of a composition; for any other the verifier itself."""
-    if not verifier.parts:
-        yield verifier
-        return
-    for part in verifier.parts:
-        yield from _parts(part)
+    return [leaf for part in verifier.parts for leaf in _parts(part)] or [verifier]
 
 
 def check_missing_values(contract: Contract) -> None:

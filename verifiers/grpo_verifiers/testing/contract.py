@@ -83,7 +83,7 @@ def as_tests(
                 raise ValueError(f"expected_failures[{label!r}]: {unknown('check', name, applicable)}")
     sets = []
     for label, subject in subjects:
-        for check in (each for each in checks if each.applies(subject)):
+        for check in applying[label]:
             reason = expected.get(label, {}).get(check.name)
             marks = [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)] if reason is not None else []
             sets.append(pytest.param(*values(check, subject), id=f"{label}-{check.name}", marks=marks))

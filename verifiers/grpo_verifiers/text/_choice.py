@@ -73,7 +73,9 @@ def choice(
     gold = _gold(answer, letters)
     if gold is None:
         return excused(f"the answer column has none of the letters {letters}: {show(answer)}")
-    text = _fold(answer_part(completion, think))
+    text = answer_part(completion, think)
+    folded = unicodedata.normalize("NFKC", text)
+    text = folded if len(folded) <= 2 * len(text) + 100 else text  # ligatures of words make it far longer
     boxed, problem = stated_boxes(text, last_only=conflicts == "last")
     fields = [(box.start, box.content) for box in boxed] + [(tag.start, tag.content) for tag in answer_tags(text)]
     declarations = [] if problem else _declarations(text, fields, letters)
@@ -84,12 +86,6 @@ def choice(
     if len(declared) > 1:
         return Verdict(0.0, Status.WRONG, f"several different answers: {', '.join(sorted(declared))}")
     return Verdict(1.0 if declared == {gold} else 0.0, detail=f"{min(declared)} against {gold}")
-
-
-def _fold(text: str) -> str:
-    """The text with wide letters folded; unchanged if that would make it far longer, as ligatures of words do."""
-    folded = unicodedata.normalize("NFKC", text)
-    return folded if len(folded) <= 2 * len(text) + 100 else text
 
 
 def _declarations(text: str, fields: list[tuple[int, str]], letters: str) -> list[tuple[int, frozenset[str]]]:

@@ -3,6 +3,7 @@
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import islice
 from typing import Annotated
 
 from grpo_verifiers.base.traits import Traits
@@ -80,13 +81,8 @@ def think_format(
 
 def _ink(text: str, limit: int = 1) -> int:
     """Count visible characters, up to ``limit``: zero-width characters and blanks are no content."""
-    count = 0
-    for char in text:
-        if not char.isspace() and unicodedata.category(char)[0] not in "CZM" and char not in _BLANK:
-            count += 1
-            if count >= limit:
-                break
-    return count
+    visible = (not c.isspace() and unicodedata.category(c)[0] not in "CZM" and c not in _BLANK for c in text)
+    return sum(islice(filter(None, visible), limit))
 
 
 def _tag_problems(*, tags: Sequence[str], **_: bool) -> list[str]:

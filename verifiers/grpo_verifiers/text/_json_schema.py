@@ -16,7 +16,6 @@ from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 _DATA = ("const", "default", "enum", "examples")
-_EXTRA = "json_schema needs the package jsonschema: pip install 'grpo-plus[json]'."
 
 
 def _option_problems(*, schema: Mapping[str, Any] | None, **_: str | None) -> list[str]:
@@ -134,7 +133,7 @@ def _build(text: str) -> Any:
         from referencing.exceptions import Unresolvable
         from referencing.jsonschema import specification_with
     except ImportError as error:
-        raise VerifierFailedError(_EXTRA) from error
+        raise VerifierFailedError("json_schema needs the package jsonschema: pip install 'grpo-plus[json]'.") from error
     schema = json.loads(text)
     cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:

@@ -73,9 +73,6 @@ def length_cosine(
     return Verdict(min(high, max(low, score)), detail=f"{length} of {max_len} tokens")
 
 
-_PARTS = ("both", "bonus", "penalty")
-
-
 @Traits(home="inline", pure=True)
 def length_kimi(
     completions: Sequence[str],

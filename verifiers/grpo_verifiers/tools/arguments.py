@@ -7,10 +7,11 @@ keywords that ``get_json_schema`` never uses are left to the function.
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any
 
 from grpo_verifiers.errors.messages import cut, show, unknown
+from grpo_verifiers.options import Range, fits
 from grpo_verifiers.tools.part import Method
 
 MAX_DEPTH = 64
@@ -21,19 +22,10 @@ MAX_BITS = 16_384
 """Bits of an integer: 4,932 digits."""
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "string": (lambda value: isinstance(value, str), "a string"),
     "integer": (lambda value: isinstance(value, int) and not isinstance(value, bool), "an integer"),
-    "number": (_is_number, "a number"),
+    "number": (lambda value: fits(value, Annotated[float, Range(finite=True)]), "a number"),
     "boolean": (lambda value: isinstance(value, bool), "true or false"),
     "null": (lambda value: value is None, "null"),
     "array": (lambda value: isinstance(value, list | tuple), "a list"),
@@ -108,7 +100,7 @@ def _has_type(value: Any, schema: Mapping[str, Any]) -> bool:
     named = schema.get("type")
     names = [named] if isinstance(named, str) else list(named or ())
     checks = [_KINDS[name] for name in names if name in _KINDS]
-    return len(checks) < len(names) or not names or any(fits(value) for fits, _ in checks)
+    return len(checks) < len(names) or not names or any(test(value) for test, _ in checks)
 
 
 def _expected(schema: Mapping[str, Any]) -> str:
@@ -141,10 +133,10 @@ def _size_problem(arguments: Mapping[Any, Any]) -> str | None:
                 return f"the arguments are nested more than {MAX_DEPTH} deep."
             left -= len(value)
             if left >= 0:
-                inner: Sequence[Any] = [] if isinstance(value, Mapping) else value
+                inner: Collection[Any] = value
                 if isinstance(value, Mapping):
                     left -= sum(len(key) for key in value if isinstance(key, str))
-                    inner = [*value.values()]
+                    inner = value.values()
                 stack += [(item, depth + 1) for item in inner]
         elif isinstance(value, int):
             if value.bit_length() > MAX_BITS:
@@ -175,5 +167,4 @@ def _text(value: Any) -> str:
 
 
 def _cut(name: Any) -> str:
-    text = name if isinstance(name, str) else type(name).__name__
-    return cut(text, 60)
+    return cut(name if isinstance(name, str) else type(name).__name__, 60)

@@ -234,7 +234,6 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
 
 
 def _root(value: Fraction, degree: int = 2) -> Fraction:
-    """The exact root of a number."""
     if degree == 1 or value in {0, 1}:
         return value
     if value < 0:
@@ -248,7 +247,6 @@ def _root(value: Fraction, degree: int = 2) -> Fraction:
 
 
 def _integer_root(number: int, degree: int) -> int:
-    """The integer part of the root of a number."""
     if degree == 2:
         return math.isqrt(number)
     low, high = 1, 1 << (number.bit_length() // degree + 1)

@@ -43,7 +43,9 @@ def converse(sock: socket.socket, loaded: list[tuple[ToolPart, Any]]) -> None:
         except MemoryError:
             reply["m"] = True
         except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt of a tool are its failure
-            reply["e"] = error_text(error) if question["kind"] in _OF_THE_MODEL else typed_error_text(error)
+            text = error_text(error)
+            typed = cut(f"{type(error).__name__}: {text}".removesuffix(": "))
+            reply["e"] = text if question["kind"] in _OF_THE_MODEL else typed
         if os.getpid() != me:  # a tool forked, and its child came back here
             os._exit(0)
         if not objs:  # a function: the next call starts clean
@@ -183,8 +185,3 @@ def error_text(error: BaseException) -> str:
         return cut(str(error))
     except BaseException:  # noqa: BLE001 - a broken __str__ must not hide the failure
         return f"{type(error).__name__} (its message cannot be shown)"
-
-
-def typed_error_text(error: BaseException) -> str:
-    """An exception for people: its type and message."""
-    return cut(f"{type(error).__name__}: {error_text(error)}".removesuffix(": "))

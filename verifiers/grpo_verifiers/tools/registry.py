@@ -6,22 +6,21 @@ options for the config; the model fills all other parameters.
 """
 
 import inspect
-import math
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem, short
 from grpo_verifiers.exec.spec import reference_to
 from grpo_verifiers.lazy import installed
-from grpo_verifiers.options import FolderPath, hints_of, keywords_of, option_problems
+from grpo_verifiers.options import FolderPath, Range, hints_of, keywords_of, option_problems, value_problems
 from grpo_verifiers.redaction import redact
-from grpo_verifiers.registry import Registry, import_reference, is_reference, source_of
+from grpo_verifiers.registry import Registry, absolute, import_reference, is_reference, source_of
 from grpo_verifiers.tools.part import Method, ToolPart
 from grpo_verifiers.tools.schema import (
     NOT_TOOLS,
@@ -36,6 +35,7 @@ from grpo_verifiers.tools.schema import (
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_TIMEOUT = 10.0
+_Timeout = Annotated[float, Range(0, open_low=True, finite=True, text="a finite number of seconds, more than 0")]
 _CALLABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 
 
@@ -117,7 +117,7 @@ def environment(name: str, *, timeout: float = DEFAULT_TIMEOUT) -> Callable[[F],
 def _decorator(kind: str, name: Any, timeout: Any) -> Callable[[F], F]:
     if not isinstance(name, str):
         raise TypeError(f'@{kind} needs a name: write @{kind}("my_{kind}") above it.')
-    if problem := _timeout_problem(timeout):
+    for problem in value_problems("timeout", timeout, _Timeout):
         raise KeywordError(f"{kind} {name!r}: {problem}")
 
     def register(fn: F) -> F:
@@ -181,7 +181,7 @@ def _part(  # noqa: PLR0917 - the arguments of both callers
 ) -> ToolPart:
     """Configure and describe a tool or an environment; all problems are raised in one message."""
     redact(kwargs)
-    definition = _find(kind, name, base)
+    definition = _REGISTRIES[kind].resolve(name, base)
     fn: Any = definition.fn
     subject = f"{kind} {label or definition.name!r}"
     own = label or _own_name(kind, definition)
@@ -189,7 +189,7 @@ def _part(  # noqa: PLR0917 - the arguments of both callers
     methods, wrong = _methods(kind, fn, own, kwargs)
     reference = _reference(fn)
     problems = [] if label is None else [label_problem(label)]
-    problems += [] if timeout is None else [_timeout_problem(timeout)]
+    problems += [] if timeout is None else value_problems("timeout", timeout, _Timeout)
     if kind == "tool" and isinstance(label, str) and not _CALLABLE.match(label):
         problems.append(
             f"label is {short(label)}, expected letters, digits, '_' and '-', at most 64, starting with a letter: the "
@@ -212,10 +212,6 @@ def _part(  # noqa: PLR0917 - the arguments of both callers
     rewards, turns, states = (callable(getattr(fn, each, None)) for each in NOT_TOOLS if each != "reset")
     columns = reset_columns(fn)
     return ToolPart(own, reference, dict(kwargs), tuple(methods), kind, seconds, *columns, rewards, turns, states)
-
-
-def _find(kind: str, name: Any, base: Path | str | None) -> Definition:
-    return _REGISTRIES[kind].resolve(name, base=None if base is None else Path(base))
 
 
 def _own_name(kind: str, definition: Definition) -> str:
@@ -312,26 +308,17 @@ def _configurable(fn: Any) -> Callable[..., Any]:
 
 def _absolute(fn: Any, kwargs: Mapping[str, Any], base: Path | str | None) -> dict[str, Any]:
     """The options with absolute paths of folders: a tool runs in a folder of its own."""
-    hints = hints_of(fn)
-    folders = [
-        name
-        for name, value in kwargs.items()
-        if isinstance(value, str) and any(isinstance(mark, FolderPath) for mark in get_args(hints.get(name))[1:])
-    ]
+    marks = {name: get_args(hint)[1:] for name, hint in hints_of(fn).items()}
+    folders = {name for name, own in marks.items() if any(isinstance(mark, FolderPath) for mark in own)}
     return {
-        **kwargs,
-        **{name: str((Path(base or ".") / Path(kwargs[name]).expanduser()).resolve()) for name in folders},
+        name: str(absolute(value, base)) if name in folders and isinstance(value, str) else value
+        for name, value in kwargs.items()
     }
 
 
 def _missing_packages(fn: Any) -> list[str]:
-    """Packages that a built-in tool needs and that are not installed."""
-    needs: Mapping[str, str] = getattr(fn, "needs", {})
-    return [
-        f"it needs the package {package}: pip install 'grpo-plus[{extra}]'."
-        for package, extra in needs.items()
-        if not installed(package)
-    ]
+    needs = [(name, extra) for name, extra in getattr(fn, "needs", {}).items() if not installed(name)]
+    return [f"it needs the package {name}: pip install 'grpo-plus[{extra}]'." for name, extra in needs]
 
 
 @dataclass(frozen=True)
@@ -361,10 +348,10 @@ def show_part(name: str, base: Path | str | None = None) -> PartDescription:
     """
     is_environment = name in ENVIRONMENTS
     if is_reference(name):
-        value = import_reference(name, Path(base) if base is not None else None)
+        value = import_reference(name, base)
         is_environment = inspect.isclass(value) and hasattr(value, "reset")
     kind = "environment" if is_environment else "tool"
-    definition = _find(kind, name, base)
+    definition = _REGISTRIES[kind].resolve(name, base)
     fn: Any = definition.fn
     methods, problems = _methods(kind, fn, _own_name(kind, definition), {})
     where = "" if is_environment else f"{definition.name}: "
@@ -379,10 +366,3 @@ def _reference(fn: Any) -> str | None:
     file, name = str(getattr(main, "__file__", "")), getattr(fn, "__qualname__", "")
     of_main = getattr(fn, "__module__", None) == "__main__" and getattr(main, name, None) is fn
     return reference_to(fn) or (f"{Path(file).resolve()}:{name}" if of_main and file.endswith(".py") else None)
-
-
-def _timeout_problem(timeout: Any) -> str | None:
-    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
-    if number and 0 < timeout < math.inf:
-        return None
-    return f"timeout is {short(timeout)}, expected a finite number of seconds, more than 0."

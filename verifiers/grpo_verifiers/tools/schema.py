@@ -47,12 +47,10 @@ def _description_problems(fn: Callable[..., Any], doc: str, hidden: Collection[s
         raise KeywordError(_MISSING) from error
     _, described, _ = parse_google_format_docstring(doc)
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(fn).parameters.items()
-    required = [name for name, each in parameters if name not in hidden and each.kind not in several]
     return [
         f"its docstring does not describe the argument {name!r}: add a line '{name}: ...' below 'Args:'."
-        for name in required
-        if name not in (described or {})
+        for name, each in inspect.signature(fn).parameters.items()
+        if name not in {*hidden, *(described or {})} and each.kind not in several
     ]
 
 

@@ -60,7 +60,6 @@ class Sessions:
     """The processes of a run's tools, from `open_sessions`."""
 
     def __init__(self, parts: Sequence[ToolPart], memory: int | None, workers: int) -> None:
-        """See `open_sessions`."""
         self.parts = tuple(parts)
         forked = [part for part in self.parts if part.reference != PYTHON]
         self._nursery = Nursery(forked, memory) if forked else None
@@ -329,9 +328,8 @@ class Session:
         failure, text, number = answer.get("e"), answer.get("text"), answer.get("number")
         if isinstance(failure, str):
             return Reply("error", cut(failure, 2 * MAX_TEXT), seconds)
-        if not isinstance(text, str) or isinstance(number, bool) or not isinstance(number, float | int | None):
-            raise ProcessLostError("died", "its process broke the protocol and was ended")
-        if number is not None and not abs(number) <= sys.float_info.max:
+        fits = not isinstance(number, bool) and isinstance(number, float | int | None)
+        if not isinstance(text, str) or not fits or not abs(number or 0) <= sys.float_info.max:
             raise ProcessLostError("died", "its process broke the protocol and was ended")
         return Reply("ok", cut(text, 2 * MAX_TEXT), seconds, None if number is None else float(number))
 

@@ -66,12 +66,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         if structured is not None:
             return structured
     if gold[0] == "rel" or answer[0] == "rel":
-        return compare_relations(
-            gold,
-            answer,
-            equal,
-            lambda left, right: compare(left, right, any_form(options), leaf),
-        )
+        return compare_relations(gold, answer, equal, lambda left, right: compare(left, right, any_form(options), leaf))
     if (turned := angles(gold, answer)) is not None:
         return leaf(*turned, options)
     gold, gold_unit = quantity(gold)

@@ -71,10 +71,6 @@ def _without_degrees(node: Node) -> tuple[Node, bool] | None:
     return None if radians else (values, True)
 
 
-def _is_angle(node: Node) -> bool:
-    return bool(node[0] == "f" and node[1].startswith("arc"))
-
-
 def angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
     """Two angles, one in degrees and one in radians, as numbers; None for any other pair.
 
@@ -84,7 +80,10 @@ def angles(gold: Node, answer: Node) -> tuple[Node, Node] | None:
     normal = [_ANGLES.get(unit_readings(name)) for name in names]
     if "degree" not in normal or None in normal or any(value[0] in STRUCTURES for value in values):
         return None
-    circular = [any(top == ("v", "pi") or _is_angle(top) for top in walk(value)) for value in values]
+    circular = [
+        any(top == ("v", "pi") or (top[0] == "f" and top[1].startswith("arc")) for top in walk(value))
+        for value in values
+    ]
     if not any(circular) and "rad" not in normal:
         return None
     left, right = (

@@ -59,8 +59,9 @@ def texts(gold: Node, answer: Node) -> Outcome:
     """True if two answers mean the same in words; letters in another order are different words."""
     if gold[0] == "text" and (option := _OPTION.fullmatch(gold[1].strip())) and answer[0] == "v":
         return outcome_of(answer[1] == option[1], "a different option")
-    if (same := _same_moment(gold, answer)) is not None:
-        return outcome_of(same, "a different time or date")
+    moments = [_moment(node) for node in (gold, answer)]
+    if None not in moments:
+        return outcome_of(same_moment(*moments), "a different time or date")
     if gold[0] == "v" and answer[0] == "text" and (named := _CHOICE.fullmatch(answer[1].strip())):
         return outcome_of(named[1] == gold[1], "a different option")
     left, right = (None if words is None else _ARTICLE.sub("", words) for words in (words_of(gold), words_of(answer)))
@@ -72,12 +73,6 @@ def texts(gold: Node, answer: Node) -> Outcome:
     if not same and (place := ordinal(left)) is not None:
         same = place == ordinal(right)
     return outcome_of(same, "different words")
-
-
-def _same_moment(gold: Node, answer: Node) -> bool | None:
-    """True if two times or dates are the same; None if one side is neither."""
-    moments = [_moment(node) for node in (gold, answer)]
-    return None if None in moments else same_moment(*moments)
 
 
 def _moment(node: Node) -> object:

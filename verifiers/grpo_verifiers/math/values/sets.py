@@ -287,7 +287,9 @@ def _region(node: Node) -> Region:
     if kind == "span" or (kind == "paren" and len(node) == 3):
         opener, low, high, closer = node[1:] if kind == "span" else ("(", *node[1:], ")")
         ends = end_of(low), end_of(high)
-        if any(part[0] in STRUCTURES for part in (low, high)) or not _is_ordered(*ends):
+        if any(part[0] in STRUCTURES for part in (low, high)) or (
+            all(end.at is not None for end in ends) and order(*ends) > 0
+        ):
             raise NoRegionError("no interval")
         return Region(interval(ends[0], opener == "[", ends[1], closer == "]"))
     if kind == "set":
@@ -301,10 +303,6 @@ def _region(node: Node) -> Region:
     if kind == "minus" or (node := _difference(node) or node)[0] == "minus":
         return _without(_region(node[1]), _region(node[2]))
     raise NoRegionError(kind)
-
-
-def _is_ordered(low: End, high: End) -> bool:
-    return low.at is None or high.at is None or order(low, high) <= 0
 
 
 def _conditions(kind: str, regions: list[Region]) -> Region:

@@ -4,9 +4,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-_MONTHS_LIST = """
-january february march april may june july august september october november december
-"""
+_MONTHS_LIST = "january february march april may june july august september october november december"
 _MONTHS = _MONTHS_LIST.split()
 _MONTH = {name[:size]: value for value, name in enumerate(_MONTHS, start=1) for size in range(3, len(name) + 1)}
 _NAMES = "|".join(sorted(_MONTH, key=len, reverse=True))
@@ -15,6 +13,7 @@ _CLOCK = re.compile(
     r"(?:\s*(?:in the (morning|afternoon|evening)))?",
     re.IGNORECASE,
 )
+_PADDED = re.compile(r"\d{1,2}:0\d|0\d:\d{2}|\d{1,2}:\d{2}:\d{2}")  # a time and no ratio
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 _MONTH_FIRST = re.compile(rf"({_NAMES})\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?(?:\s*,?\s+(\d{{4}}))?", re.IGNORECASE)
 _DAY_FIRST = re.compile(
@@ -41,7 +40,7 @@ def moment(text: str) -> "Clock | tuple[int, int, int] | str | None":
     if (clock := _NAMED_TIMES.get(text.casefold())) is not None:
         return Clock(clock[0], clock[1], 0, clock[2])
     match = _CLOCK.fullmatch(text)
-    if match is not None and (match[4] or match[5] or text.casefold().endswith("clock") or _is_padded(text)):
+    if match is not None and (match[4] or match[5] or text.casefold().endswith("clock") or _PADDED.fullmatch(text)):
         hour, minute, second = int(match[1]), int(match[2] or 0), int(match[3] or 0)
         half = (match[4] or "").casefold() or _DAY_PART.get((match[5] or "").casefold(), "")
         if minute > 59 or second > 59 or hour > 24 or (half and not 1 <= hour <= 12):
@@ -56,11 +55,6 @@ def moment(text: str) -> "Clock | tuple[int, int, int] | str | None":
     if (match := _DAY_FIRST.fullmatch(text)) is not None:
         return _date(int(match[3] or 0), _MONTH[match[2].casefold()], int(match[1]))
     return None
-
-
-def _is_padded(text: str) -> bool:
-    """True if ``3:05`` is a time and no ratio."""
-    return re.fullmatch(r"\d{1,2}:0\d|0\d:\d{2}|\d{1,2}:\d{2}:\d{2}", text) is not None
 
 
 def _date(year: int, month: int, day: int) -> tuple[int, int, int] | None:

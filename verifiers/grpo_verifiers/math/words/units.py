@@ -129,7 +129,8 @@ def unit_readings(text: str, gold_words: str = "") -> tuple[Unit, ...] | None:
         text = "".join(char for char in text if not unicodedata.category(char).startswith("M"))
     for pattern, plain in _LATEX + _PHRASES:
         text = pattern.sub(plain, text)
-    text = _ENDS.sub("", _without_brackets(text).strip())
+    bracketed = text.startswith("(") and text.endswith(")") and text.count("(") == 1
+    text = _ENDS.sub("", (text[1:-1] if bracketed else text).strip())
     if not text:
         return (Unit(),)
     tokens: list[tuple[str, str]] = []
@@ -142,11 +143,6 @@ def unit_readings(text: str, gold_words: str = "") -> tuple[Unit, ...] | None:
         at = match.end()
     readings, rest = _product(tokens, 0, frozenset(gold_words.casefold().split()))
     return None if readings is None or rest < len(tokens) else readings
-
-
-def _without_brackets(text: str) -> str:
-    """A unit without the brackets around it."""
-    return text[1:-1] if text.startswith("(") and text.endswith(")") and text.count("(") == 1 else text
 
 
 def _product(tokens: list[tuple[str, str]], at: int, gold_words: frozenset[str]) -> tuple[tuple[Unit, ...] | None, int]:
