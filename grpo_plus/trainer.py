@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from grpo_plus.config import GRPOPlusConfig
-from grpo_plus.recipe.truncation import shown
+from grpo_plus.recipe.choice import shown
 from grpo_plus.trl.fields import bind_trainer_arguments
 from grpo_plus.trl.host import temporary_attribute
 from grpo_plus.trl.logs import escape_printed_table

@@ -14,8 +14,20 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from grpo_plus.checkpoints import final_model
-from grpo_plus.checkpoints.choice import NEWEST, CheckpointError, by_path, newest
-from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_intact, read_json, remove, weights_only
+from grpo_plus.checkpoints.folder import (
+    NEWEST,
+    CheckpointError,
+    Choice,
+    by_path,
+    checkpoints,
+    choose,
+    clean,
+    is_intact,
+    newest,
+    read_json,
+    remove,
+    weights_only,
+)
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import open_own, read_text

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from grpo_plus.evaluation.results import PASSES, EvalSample, OwnReward
 from grpo_plus.evaluation.sample import Sampler, seed_of
-from grpo_plus.record.turns import turn_rows
+from grpo_plus.record.sample import turn_rows
 from grpo_plus.training.rollout.tool_loop import ToolLoop, Turns
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.tools import ToolRollouts, rewarding_environments, sample_tool_rollouts, tool_rollout_trainer

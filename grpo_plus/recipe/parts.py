@@ -12,15 +12,19 @@ from grpo_plus.advantages.checking import parts_of as estimators_of
 from grpo_plus.objectives import Objective, objectives
 from grpo_plus.objectives.compose import compose_objective
 from grpo_plus.recipe.choice import ConfigFacts
-from grpo_plus.recipe.critic_options import CriticOptions
-from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
+from grpo_plus.recipe.entries import build_verifiers, choose_tools, read_entries, verifier_problems
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected
-from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_plus.recipe.rewards import advantage_problems, equivalent_advantage, start_problems, weight_among
-from grpo_plus.recipe.settings import DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
+from grpo_plus.recipe.settings import (
+    CriticOptions,
+    DiagnosisOptions,
+    EngineOptions,
+    ReportOptions,
+    RewardModelOptions,
+    RolloutOptions,
+)
 from grpo_plus.recipe.table import parts_of
-from grpo_plus.recipe.tools import choose_tools
 from grpo_plus.recipe.values import HEADS
 from grpo_plus.selection import selections
 from grpo_plus.selection.checking import keyword_problems as selection_problems
@@ -36,11 +40,7 @@ from grpo_verifiers.registry import Registry
 from grpo_verifiers.rules import broken_rules
 from grpo_verifiers.verifying import REGISTRY
 
-_REGISTRIES: Mapping[str, Registry[Any]] = {
-    "advantage": advantages,
-    "objective": objectives,
-    "selection": selections,
-}
+_REGISTRIES: Mapping[str, Registry[Any]] = {"advantage": advantages, "objective": objectives, "selection": selections}
 DEAD_GROUPS: Mapping[str, Any] = {"keep": Keep, "resample": Resample, "roulette": Roulette, "replay": Replay}
 """The ways with dead groups, each with the class whose fields are its keywords."""
 _OPTIONS: Mapping[str, Any] = {
@@ -79,8 +79,8 @@ def read_recipe(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[Rec
     eval_verifiers, wrong_eval_verifiers = build_verifiers(eval_entries, config.plugins)
     wrong_labels = verifier_problems(config, entries, eval_entries)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
-    monitor, wrong_monitor = choose_monitor(options["diagnosis"], verifiers, config.plugins)
     (tools, environments), wrong_tools = choose_tools(config)
+    monitor, wrong_monitor = choose_monitor(options["diagnosis"], verifiers, config.plugins)
 
     names = {field: keys[field]["name"] for field in _REGISTRIES if keys[field]}
     keywords = {field: {key: value for key, value in keys[field].items() if key != "name"} for field in names}

@@ -6,13 +6,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from grpo_plus.recipe.entries import VerifierPart
-from grpo_plus.recipe.settings import EngineOptions, ReportOptions, RolloutOptions
+from grpo_plus.recipe.settings import CriticOptions, EngineOptions, ReportOptions, RewardModelOptions, RolloutOptions
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
     from grpo_plus.objectives import Objective
-    from grpo_plus.recipe.critic_options import CriticOptions
-    from grpo_plus.recipe.reward_model_options import RewardModelOptions
     from grpo_plus.selection import Selection
     from grpo_verifiers.tools.part import ToolPart
 
@@ -91,13 +89,13 @@ class Recipe:
     eval_verifiers: tuple[VerifierPart, ...] = ()
     verifier_column: str | None = None
     reward_weights: tuple[float, ...] | None = None
-    reward_model: "RewardModelOptions | None" = None
+    reward_model: RewardModelOptions | None = None
     tools: tuple["ToolPart", ...] = ()
     environments: Mapping[str | None, "ToolPart"] = field(default_factory=dict)
     engine: EngineOptions = field(default_factory=lambda: EngineOptions("stock"))
     selection: Selected | None = None
     dead_groups: DeadGroups = field(default_factory=DeadGroups)
-    critic: "CriticOptions | None" = None
+    critic: CriticOptions | None = None
     monitor: Monitor | None = None
     stop_on: tuple[str, ...] = ()
     rollout: RolloutOptions = field(default_factory=lambda: RolloutOptions("stock"))

@@ -13,18 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.record import schema
-from grpo_plus.record.files import (
-    FINDINGS,
-    FOLDER,
-    GROUPS,
-    METRICS,
-    PROMPTS,
-    RUN,
-    SCHEMA,
-    SWEEP,
-    RunError,
-    read_lines,
-)
+from grpo_plus.record.files import FINDINGS, FOLDER, GROUPS, METRICS, PROMPTS, RUN, SCHEMA, SWEEP, RunError, read_lines
 from grpo_verifiers.files import read_text
 from grpo_verifiers.stats import Interval
 

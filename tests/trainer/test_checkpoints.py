@@ -12,8 +12,18 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 
 from grpo_plus.checkpoints import final_model, manifest
-from grpo_plus.checkpoints.choice import CheckpointError, resume_choice
-from grpo_plus.checkpoints.folder import STATE_FILE, checkpoints, choose, finish, in_order, is_intact, problem, rotate
+from grpo_plus.checkpoints.folder import (
+    STATE_FILE,
+    CheckpointError,
+    checkpoints,
+    choose,
+    finish,
+    in_order,
+    is_intact,
+    problem,
+    resume_choice,
+    rotate,
+)
 from tests import started
 
 SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "optim": "adamw_torch"}

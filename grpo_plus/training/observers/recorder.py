@@ -32,8 +32,8 @@ from grpo_plus.record.sample import (
     digits,
     runs,
     steps_by_row,
+    turn_rows,
 )
-from grpo_plus.record.turns import turn_rows
 from grpo_plus.sampling.token_spans import decoder
 from grpo_plus.training.batch.reward_table import is_truncated
 from grpo_plus.training.hooks import CRITIC_VALUES, ScoredBatch, TrainerStage
