@@ -4,8 +4,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from grpo_plus.recipe.flags import dotted_flags, moved
-from grpo_plus.recipe.forms import normalise
+from grpo_plus.recipe.forms import dotted_flags, moved, normalise
 from grpo_plus.trl.fields import resolve_renamed_fields
 from grpo_plus.trl.versions import check_version
 
@@ -15,20 +14,12 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
-from grpo_plus.recipe.flags import MOVED  # noqa: E402 - same
+from grpo_plus.recipe.forms import MOVED  # noqa: E402 - same
 from grpo_plus.recipe.host import host_check, host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
 from grpo_plus.recipe.parts import DEAD_GROUPS, fingerprint, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
-from grpo_plus.recipe.settings import (  # noqa: E402 - same
-    CriticOptions,
-    DiagnosisOptions,
-    EngineOptions,
-    ReportOptions,
-    RewardModelOptions,
-    RolloutOptions,
-    keys_of,
-)
+from grpo_plus.recipe.settings import OPTIONS, keys_of  # noqa: E402 - same
 from grpo_plus.recipe.values import HEADS, judge  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import Problem, raise_all  # noqa: E402 - same
@@ -115,7 +106,7 @@ class GRPOPlusConfig(GRPOConfig):
         default="auto",
         metadata={
             "help": "How the update runs: auto, packed, trimmed or stock (TRL's own); tokens_per_pass bounds memory.",
-            **dotted_flags("engine", keys_of(EngineOptions)),
+            **dotted_flags("engine", keys_of(OPTIONS["engine"])),
         },
     )
     tools: list[str] | None = field(
@@ -130,7 +121,7 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={
             "help": "A reward model that trains along: a mapping of its options, or the JSON text of one.",
-            **dotted_flags("reward_model", keys_of(RewardModelOptions)),
+            **dotted_flags("reward_model", keys_of(OPTIONS["reward_model"])),
         },
     )
     selection: dict[str, Any] | str | None = field(
@@ -151,28 +142,28 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={
             "help": "A critic, for advantage gae: its keys, as a mapping or its JSON text; {} for the defaults.",
-            **dotted_flags("critic", keys_of(CriticOptions)),
+            **dotted_flags("critic", keys_of(OPTIONS["critic"])),
         },
     )
     rollout: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "Sampling of completions: auto or stock, rows, vllm_sync; unset: auto with a part of grpo_plus.",
-            **dotted_flags("rollout", keys_of(RolloutOptions)),
+            **dotted_flags("rollout", keys_of(OPTIONS["rollout"])),
         },
     )
     report: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "Record for the report: true, false, or {every: STEPS}; unset: true with a part of grpo_plus.",
-            **dotted_flags("report", keys_of(ReportOptions)),
+            **dotted_flags("report", keys_of(OPTIONS["report"])),
         },
     )
     diagnosis: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "A judge against reward hacking (judge, every, sample, against); stop_on ends the run.",
-            **dotted_flags("diagnosis", keys_of(DiagnosisOptions)),
+            **dotted_flags("diagnosis", keys_of(OPTIONS["diagnosis"])),
         },
     )
 

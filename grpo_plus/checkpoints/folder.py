@@ -1,4 +1,4 @@
-"""The checkpoints in a run's folder: completeness, order of writing, rotation, and the one to resume from."""
+"""The checkpoints in a run's folder: completeness, order of writing, rotation, resuming, and the final model."""
 
 import contextlib
 import json
@@ -182,7 +182,6 @@ def _is_sealed(checkpoint: Path) -> bool:
 
 
 def _changed(checkpoint: Path) -> float:
-    """The time of the host's state file, or of the folder."""
     for path in (checkpoint / _TRAINER_STATE, checkpoint):
         try:
             return path.stat().st_mtime
@@ -239,3 +238,33 @@ def newest_one(folder: Path) -> str:
     """Describe the newest complete checkpoint of a run."""
     last = last_checkpoint(folder, hashes=False)
     return f"The newest complete one in {folder} is {last.name}." if last else f"{folder} holds no complete checkpoint."
+
+
+MODEL_FILE = "grpo_plus_model.json"
+"""The manifest of weights, config and tokenizer; written when nothing of the run is left to do."""
+_MODEL_WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
+_MODEL_CONFIG = ("config.json", "generation_config.json", "adapter_config.json", "*processor_config.json")
+_TOKENIZER = ("tokenizer*", "chat_template*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt")
+_MODEL_PARTS = (*_MODEL_WEIGHTS, *_MODEL_CONFIG, *_TOKENIZER, "*.model")
+
+
+def seal_model(folder: Path, step: int) -> None:
+    """Write the manifest of the model in a run's folder, after ``step`` optimizer steps."""
+    files = {path for pattern in _MODEL_PARTS for path in folder.glob(pattern) if path.is_file()}
+    manifest.write(folder, step, files, name=MODEL_FILE)
+
+
+def unseal_model(folder: Path) -> None:
+    """Remove the manifest: the run continues, so the model is outdated."""
+    (folder / MODEL_FILE).unlink(missing_ok=True)
+
+
+def is_model_of(checkpoint: Path) -> bool:
+    """True if the model next to a checkpoint is complete and was written after it, at the same step."""
+    folder = checkpoint.parent
+    try:
+        sealed = manifest.read(folder, MODEL_FILE)
+    except manifest.ManifestError:
+        return False
+    same = sealed.step == step_of(checkpoint) and sealed.time >= written(checkpoint)
+    return same and manifest.problem(folder, MODEL_FILE) is None

@@ -19,7 +19,7 @@ from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, Device, fill_parser
 from grpo_plus.recipe.entries import call_problems
-from grpo_plus.recipe.flags import add_dotted_flags, dotted_flags, moved
+from grpo_plus.recipe.forms import add_dotted_flags, dotted_flags, moved
 from grpo_plus.recipe.host import host_problems
 from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.rewards import idle_problems

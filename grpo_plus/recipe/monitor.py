@@ -126,12 +126,10 @@ def checks_during(steps: int, every: int, micro: int, accumulation: int, most: i
 
 
 def _looks(config: Any) -> int:
-    """Micro-batches that a generation batch is trained on."""
     return steps_per_generation(config) * at_least_1(config.num_iterations)
 
 
 def _prompts(config: Any) -> int:
-    """Prompts of a generation batch."""
     rows: int | None = config.generation_batch_size
     if rows is None:
         rows = at_least_1(config.per_device_train_batch_size) * process_count() * steps_per_generation(config)

@@ -16,14 +16,7 @@ from grpo_plus.recipe.entries import build_verifiers, choose_tools, read_entries
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected
 from grpo_plus.recipe.rewards import advantage_problems, equivalent_advantage, start_problems, weight_among
-from grpo_plus.recipe.settings import (
-    CriticOptions,
-    DiagnosisOptions,
-    EngineOptions,
-    ReportOptions,
-    RewardModelOptions,
-    RolloutOptions,
-)
+from grpo_plus.recipe.settings import OPTIONS
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.recipe.values import HEADS
 from grpo_plus.selection import selections
@@ -43,14 +36,6 @@ from grpo_verifiers.verifying import REGISTRY
 _REGISTRIES: Mapping[str, Registry[Any]] = {"advantage": advantages, "objective": objectives, "selection": selections}
 DEAD_GROUPS: Mapping[str, Any] = {"keep": Keep, "resample": Resample, "roulette": Roulette, "replay": Replay}
 """The ways with dead groups, each with the class whose fields are its keywords."""
-_OPTIONS: Mapping[str, Any] = {
-    "engine": EngineOptions,
-    "rollout": RolloutOptions,
-    "report": ReportOptions,
-    "diagnosis": DiagnosisOptions,
-    "critic": CriticOptions,
-    "reward_model": RewardModelOptions,
-}
 READ = (
     *("advantage", "objective", "selection", "dead_groups", "verifiers", "eval_verifiers", "verifier_column"),
     *("plugins", "tools", "environment", "critic", "reward_model", "engine", "rollout", "report", "diagnosis"),
@@ -162,7 +147,6 @@ def _part(
     kind: type,
     problems_of: Callable[..., list[str]],
 ) -> tuple[Any, list[Problem]]:
-    """The part of a registry with its keywords, None without one; problems of both."""
     if field not in names:
         return None, []
     try:
@@ -176,7 +160,7 @@ def _options(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[dict[s
     """The options of each field, and their problems; with a problem the defaults, None for a part of its own."""
     options: dict[str, Any] = {}
     problems: list[str] = []
-    for field, schema in _OPTIONS.items():
+    for field, schema in OPTIONS.items():
         values = getattr(config, field)
         if field in HEADS:
             values = {
@@ -193,7 +177,6 @@ def _options(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[dict[s
 
 
 def _dead_groups(config: Any, keys: Mapping[str, Any]) -> tuple[DeadGroups, list[str]]:
-    """The way with dead groups, unset keywords at their defaults, and its problems."""
     name, keywords = keys.get("name"), {key: value for key, value in keys.items() if key != "name"}
     if name is None or name not in DEAD_GROUPS:
         return DeadGroups(), [f"dead_groups: {unknown('name', str(name), list(DEAD_GROUPS))}"]

@@ -212,7 +212,6 @@ def running_advantage(
 def _rewards(
     recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), owned: Sequence[str] = ()
 ) -> list[WeightedReward]:
-    """Every reward with its weight."""
     listed = [
         WeightedReward(name, weight, givers.get(name, False)) for name, weight in named_weights(recipe, functions)
     ]

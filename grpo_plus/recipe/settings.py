@@ -1,6 +1,6 @@
 """The keys of ``engine``, ``rollout``, ``report``, ``diagnosis``, ``critic`` and ``reward_model``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
@@ -184,3 +184,14 @@ class RewardModelOptions:
     def reward_scale(self) -> str:
         """The conversion of a score to a reward; scores of steps already are probabilities."""
         return self.scale or "wins"
+
+
+OPTIONS: Mapping[str, Any] = {
+    "engine": EngineOptions,
+    "rollout": RolloutOptions,
+    "report": ReportOptions,
+    "diagnosis": DiagnosisOptions,
+    "critic": CriticOptions,
+    "reward_model": RewardModelOptions,
+}
+"""The class of each field's options."""

@@ -149,7 +149,6 @@ def _figures(lines: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, str, dic
 
 
 def _interval(run: Run, title: str) -> Interval | None:
-    """The value of a run in a column of ``measure``."""
     column, _, label = title.partition(", ")
     measured = run.measured.get(label)
     return None if measured is None else {MEASURED: measured.after, GAIN: measured.gain}.get(column)

@@ -15,10 +15,9 @@ from grpo_plus import __version__
 from grpo_plus.record.files import RunError, dump
 from grpo_plus.record.reader import Run, open_run
 from grpo_plus.report.compare import compared, lines_of, names, table, verdicts
-from grpo_plus.report.drawn import prompt_section
 from grpo_plus.report.escape import escape_all, escape_controls
 from grpo_plus.report.headline import facts, tiles
-from grpo_plus.report.panels import every_metric, single
+from grpo_plus.report.panels import every_metric, prompt_section, single
 from grpo_plus.report.shape import shape_group, summary
 from grpo_verifiers.files import write_atomic, write_named
 

@@ -237,6 +237,5 @@ def _not_finite(problem: str) -> ConfigError:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, str]:
-    """Fields of an adapter's config that are set, as text; sets in order."""
     ordered = {key: sorted(value) if isinstance(value, set) else value for key, value in values.items()}
     return {key: str(value) for key, value in sorted(ordered.items()) if value not in (None, {}, [], False)}

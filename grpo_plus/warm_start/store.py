@@ -94,7 +94,6 @@ class Archive:
             shutil.rmtree(other, ignore_errors=True)
 
     def _why(self) -> str | None:
-        """The reason to train it; None: it exists."""
         if self.folder.is_dir():
             torn = manifest.problem(self.folder)
             return None if torn is None else f"the one in {self.folder} is torn: {torn}"

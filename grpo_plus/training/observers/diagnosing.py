@@ -21,9 +21,8 @@ from grpo_plus.training.observers.on_finding import LAST_LOG, Logged, OnFinding,
 from grpo_plus.training.observers.recorder import Recorder
 from grpo_plus.training.observers.run import Run
 from grpo_plus.training.scoring.verifiers import Verifiers
-from grpo_plus.trl.checkpoint import evaluation_enabled
 from grpo_plus.trl.host import Host
-from grpo_plus.trl.logs import log_metrics
+from grpo_plus.trl.logs import evaluation_enabled, log_metrics
 from grpo_plus.trl.ranks import adapter_configs, piece
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.errors.messages import readable

@@ -19,10 +19,11 @@ from grpo_plus.record.files import (
     PREVIOUS,
     PROMPTS,
     RUN,
+    ByteBudget,
+    ReportPace,
     append_line,
     dump,
 )
-from grpo_plus.record.pace import ByteBudget, ReportPace
 from grpo_plus.record.sample import (
     PROMPT_KEPT,
     QUANTILES,
