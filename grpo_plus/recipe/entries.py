@@ -252,11 +252,9 @@ def schemas_of(recipe: "Recipe", row: Mapping[str, Any]) -> list[Mapping[str, An
 
 
 def _environments(environment: Any) -> Iterable[tuple[str | None, Any]]:
-    if environment is None:
-        return []
-    if isinstance(environment, Mapping) and "name" not in environment:
-        return [(str(value), item) for value, item in environment.items()] or [(None, environment)]
-    return [(None, environment)]
+    if isinstance(environment, Mapping) and environment and "name" not in environment:
+        return [(str(value), item) for value, item in environment.items()]
+    return [] if environment is None else [(None, environment)]
 
 
 def _build_tool(get: Any, where: str, item: Any, problems: list[Problem]) -> ToolPart | None:

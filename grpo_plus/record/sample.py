@@ -175,7 +175,7 @@ def turn_rows(turns: Sequence[Turn], spans: Sequence[tuple[int, int]]) -> list[d
         most = min(most, left)
         if not most:  # nothing is stored, so no search for secrets
             return CUT if value != "" else ""
-        text = value if isinstance(value, str) else _arguments(value)
+        text = value if isinstance(value, str) else json.dumps(redact(dict(value)), ensure_ascii=False, default=str)
         safe = redact_text(text[: 4 * MOST_TEXT])  # before the cut, which could halve a key
         result = safe if len(safe) <= most else safe[: most - 1] + CUT
         left -= len(result)
@@ -201,10 +201,6 @@ def turn_rows(turns: Sequence[Turn], spans: Sequence[tuple[int, int]]) -> list[d
         }
         for turn, span in list(zip(turns, spans, strict=True))[:MOST_TURNS]
     ]
-
-
-def _arguments(arguments: Mapping[str, Any]) -> str:
-    return json.dumps(redact(dict(arguments)), ensure_ascii=False, default=str)
 
 
 def judged_turns(

@@ -194,10 +194,10 @@ def _with_spread(run: Run) -> list[ChartLine]:
     if not lines or not around:
         return lines
     steps, values = lines[0].steps, lines[0].values
-    ends = [
+    low, high = (
         [value + side * around.get(step, 0.0) for step, value in zip(steps, values, strict=True)] for side in (-1, 1)
-    ]
-    return [ChartLine("train", steps, values, *ends)]
+    )
+    return [ChartLine("train", steps, values, low, high)]
 
 
 def _between(run: Run, key: str, low: str, high: str) -> list[ChartLine]:

@@ -124,7 +124,8 @@ def identity(model: str, revision: str | None = None, *, above: tuple[Path, ...]
         text = f"the adapter in {above[0]} has no model under it: its bases lead back to {model} ({circle})"
         remedy = f"name a model, or an adapter with one, as base_model_name_or_path in {_ADAPTER}"
         raise ConfigError([f"{text}: {remedy}."])
-    paths = sorted(path for path in folder.iterdir() if path.is_file() and _of_a_model(path))
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "training_args.bin")
+    paths = [path for path in files if path.name in _FILES or path.suffix in _WEIGHTS]
     with ThreadPoolExecutor(_READERS) as pool:
         digests = {path.name: digest for path, digest in zip(paths, pool.map(_digest, paths), strict=True)}
     base = read_json(folder / _ADAPTER).get("base_model_name_or_path")
@@ -132,11 +133,6 @@ def identity(model: str, revision: str | None = None, *, above: tuple[Path, ...]
         digests["base"] = identity(base, above=(*above, folder.resolve()))
     digest = hashlib.sha256(json.dumps(digests, sort_keys=True).encode())
     return f"a folder whose files have the hash {digest.hexdigest()[:12]}"
-
-
-def _of_a_model(path: Path) -> bool:
-    """Files that a model and its tokenizer are loaded from; no other files of a trainer."""
-    return path.name in _FILES or (path.suffix in _WEIGHTS and path.name != "training_args.bin")
 
 
 def _digest(path: Path) -> str:
@@ -174,12 +170,12 @@ class WarmStartSettings(TypedDict, total=False):
 
 
 KEYS = tuple(WarmStartSettings.__annotations__)
-EXAMPLE = "{dataset: ./solutions.jsonl, solution: solution, epochs: 1}"
 
 
 def warm_start_problems(settings: Any) -> list[str]:
     """The problems of the mapping."""
-    values, problems = checked_mapping("warm_start", settings, WarmStartSettings, EXAMPLE)
+    example = "{dataset: ./solutions.jsonl, solution: solution, epochs: 1}"
+    values, problems = checked_mapping("warm_start", settings, WarmStartSettings, example)
     if "steps" in values and "epochs" in values:
         problems.append(
             f"warm_start has both steps ({values['steps']!r}) and epochs ({values['epochs']!r}), which both say how "
