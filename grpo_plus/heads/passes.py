@@ -21,9 +21,10 @@ def distributed_problems(host: Host, field: str) -> list[str]:
     """Return the problems of training separate weights in this kind of run."""
     if host.is_deepspeed_enabled or host.is_fsdp_enabled:
         name = "DeepSpeed" if host.is_deepspeed_enabled else "FSDP"
-        return [f"{field} trains weights beside the policy's, which does not work with {name}: use DDP or one process."]
+        text = f"{field} trains weights other than the policy's, which does not work with {name}"
+        return [f"{text}: use DDP or one process."]
     if facts_of(host, None).kind not in {SINGLE, REPLICATED}:
-        return [f"{field} trains weights beside the policy's, with DDP or in one process; this run is neither."]
+        return [f"{field} trains weights other than the policy's, with DDP or in one process; this run is neither."]
     return []
 
 

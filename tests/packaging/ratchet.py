@@ -61,7 +61,7 @@ def files_that_name_fields():
     fields = [node.target.id for node in kind.body if isinstance(node, ast.AnnAssign)]
     fields = "|".join(fields)
     by_name = r"(?:getattr|changed_fields|named|read_form)\([\w., ]*"
-    named = re.compile(rf"(?:\b(?:config|args|training|c)\.|{by_name}\")({fields})\b(?!\()")
+    named = re.compile(rf"(?:(?<!grpo_plus\.)\b(?:config|args|training|c)\.|{by_name}\")({fields})\b(?!\()")
     return Counter(field for text in product().values() for field in set(named.findall(text)))
 
 

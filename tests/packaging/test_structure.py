@@ -153,7 +153,7 @@ def test_a_module_with_an_underscore_is_imported_from_its_own_folder_only():
 
 
 def test_a_config_walks_in_one_direction():
-    from tests.packaging.walk import walk  # it imports TRL, unlike the other tests
+    from benchmarks.walk import walk  # it imports TRL, unlike the other tests
 
     files, counts = walk()
     assert {name: count for name, count in counts.items() if count > MOST_OF_WALK[name]} == {}, files

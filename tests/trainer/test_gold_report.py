@@ -6,8 +6,9 @@ import pytest
 from datasets import Dataset, IterableDataset
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.training.scoring.verifiers import Verifiers, evenly, near_miss_columns
+from grpo_plus.training.scoring.verifiers import Verifiers, near_miss_columns
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.stats import evenly
 from tests.device import FLOAT32
 
 GOLDS = ["42", "", r"\frac43", "}{", "$5$"]

@@ -118,7 +118,7 @@ def test_a_reward_that_compares_nothing_is_refused_with_one_completion_a_prompt(
 def test_runs_in_which_it_cannot_be_trained_are_refused_in_a_config_and_in_a_trainer(monkeypatch, name):
     enabled = {f"is_{one.lower()}_enabled": one == name for one in ("DeepSpeed", "FSDP")}
     (problem,) = distributed_problems(SimpleNamespace(**enabled), "reward_model")
-    assert problem.startswith("reward_model trains weights beside the policy's")
+    assert problem.startswith("reward_model trains weights other than the policy's")
     with pytest.raises(ConfigError, match="not built for"):
         make(SimpleNamespace(**enabled), RewardModelOptions(), "model")
     monkeypatch.setenv(f"ACCELERATE_USE_{name.upper()}", "true")

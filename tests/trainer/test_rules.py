@@ -47,7 +47,7 @@ def test_each_row_of_the_table_names_a_field_or_says_when_it_is_broken(tmp_path)
     rules = [rule for part in PARTS for rule in part.rules]
     assert len(rules) > 60
     for rule in rules:
-        assert rule.what.partition(".")[0] in known or rule.when is not None or rule.relation == "notes", rule
+        assert rule.target.partition(".")[0] in known or rule.when is not None or rule.relation == "notes", rule
     assert broken_rules(PARTS, ConfigFacts(plain, plain.recipe)) == config_notes(plain) == []
     assert config_notes(made(tmp_path, loss_type="sapo", epsilon=0.3, vllm_mode="server", top_k=5)) == []
 

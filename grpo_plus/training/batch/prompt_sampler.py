@@ -25,7 +25,6 @@ from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
 from grpo_plus.selection.prompts import PICTURES, DatasetPrompts
 from grpo_plus.training.hooks import PromptRow, ScoredBatch, Setup, TrainerStage
 from grpo_plus.training.resume.data_position import DataPosition, Geometry
-from grpo_plus.training.scoring.verifiers import evenly
 from grpo_plus.trl.host import Repeats
 from grpo_plus.trl.logs import log_metrics
 from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
@@ -33,6 +32,7 @@ from grpo_plus.trl.rollout import sampler_sizes
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.redaction import get_logger
+from grpo_verifiers.stats import evenly
 
 logger = get_logger("grpo_plus.selection")
 

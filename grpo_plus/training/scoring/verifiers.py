@@ -21,6 +21,7 @@ from grpo_verifiers.base.golds import report_at
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger
+from grpo_verifiers.stats import evenly
 from grpo_verifiers.verdict import LARGEST, Status, Verdict
 
 if TYPE_CHECKING:
@@ -347,13 +348,6 @@ class Verifiers(TrainerStage):
             scores = [float("nan") if step.score is None else step.score for step in verdict.steps]
             spans.append([(*place, score) for place, score in zip(places, scores, strict=True)])
         return spans
-
-
-def evenly(places: Sequence[int], count: int | None) -> Sequence[int]:
-    """At most ``count`` of these places, at even distances and with the first; None: all."""
-    if count is None or len(places) <= count:
-        return places
-    return [places[number * len(places) // count] for number in range(count)]
 
 
 def near_miss_columns(columns: Sequence[str], absent: Mapping[str, Sequence[str]], read: Collection[str]) -> list[str]:

@@ -1,14 +1,14 @@
-"""The walk of a config value through the files of grpo_plus: ``python -m tests.packaging.walk`` prints it and its counts.
+"""The walk of a config value through the files of grpo_plus: ``python -m benchmarks.walk`` prints it and its counts.
 
 It is a reader's walk: each function counts once, at its first call in a warm build of a config with many parts;
 constructors of dataclasses and comprehensions do not count. A stay is a maximal stretch of calls in one file, a room is
-a file, and a climb is a step to a file whose folder is on a higher floor (`test_structure`) than that of the file before.
-So the tree of the review (69e6172c; "105 stays, 34 rooms, 12 climbs") has 91 stays, 36 rooms and 12 climbs.
+a file, and a climb is a step to a file on a higher floor (`test_structure`) than that of the file before.
 """
 
 import sys
 import tempfile
 from itertools import groupby, pairwise
+from typing import Any
 
 from grpo_plus.config import GRPOPlusConfig
 from tests.packaging.test_structure import floors_of, room_of, rooms_of
@@ -31,11 +31,11 @@ PARTS = {
 }
 
 
-def walk():
+def walk() -> tuple[list[str], dict[str, int]]:
     """The files in order; the counts of stays, rooms and climbs."""
     calls = {}
 
-    def profile(frame, event, _):
+    def profile(frame: Any, event: str, _: Any) -> None:
         code, module = frame.f_code, frame.f_globals.get("__name__", "")
         generated = code.co_filename.startswith("<") or code.co_name.endswith(("comp>", "expr>"))
         if event == "call" and module.startswith("grpo_plus.") and not generated:
