@@ -13,6 +13,14 @@ from grpo_verifiers.rules import Condition, ConfigPart, PartRule, broken_rules, 
 logger = get_logger("grpo_plus")
 
 
+def _adapter(key: str) -> Condition:
+    return lambda c: c.recipe.critic.on in {"trunk", "model"} and getattr(c.recipe.critic, key) is not None
+
+
+def _noisy(key: str) -> Condition:
+    return lambda c: c[f"engine.{key}"] not in {None, "auto", "stock"} and c.config.neftune_noise_alpha is not None
+
+
 def _unjudged(key: str) -> Condition:
     plain = getattr(DiagnosisOptions(), key)
     return lambda c: c["diagnosis.judge"] is None and c[f"diagnosis.{key}"] not in (None, plain)
@@ -80,8 +88,7 @@ PARTS = (
         excludes("critic.freeze", "on: trunk trains the head alone", way="Remove freeze",
                  when=lambda c: c.recipe.critic.on == "trunk" and c.recipe.critic.freeze),
         *(excludes(f"critic.{key}", "on ({c.recipe.critic.on}) has no adapter", way=f"Remove {key}",
-                   when=lambda c, key=key: c.recipe.critic.on in {"trunk", "model"}
-                   and getattr(c.recipe.critic, key) is not None) for key in ("lora_r", "lora_alpha")),
+                   when=_adapter(key)) for key in ("lora_r", "lora_alpha")),
         notes("the first {c.recipe.critic.warmup_steps} steps (warmup_steps) leave the policy and its schedule as they "
               "are, so the schedule ends as many steps early", lambda c: c.recipe.critic.warmup_steps),
     )),
@@ -192,8 +199,7 @@ PARTS = (
     )),
     ConfigPart("engine", lambda c: c.config.engine != "auto", (
         *(excludes(f"engine.{key}", "with noise on embeddings (neftune_noise_alpha) every pass is TRL's own",
-                   way="Leave it unset, or remove neftune_noise_alpha", when=lambda c, key=key:
-                   c[f"engine.{key}"] not in {None, "auto", "stock"} and c.config.neftune_noise_alpha is not None)
+                   way="Leave it unset, or remove neftune_noise_alpha", when=_noisy(key))
           for key in ("layout", "tokens_per_pass")),
         excludes("engine.tokens_per_pass", "it works on a single device only, where no other process waits for a pass",
                  way="Leave it unset, or train in one process",
