@@ -186,7 +186,8 @@ def _chats(args: Any, tokenizer: Any) -> Any:
 def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits: Any) -> tuple[list[Any], str]:
     """Return prompts with their solutions, and the column of the solutions."""
     from grpo_plus.cli._data import load_rows, pick_split
-    from grpo_plus.recipe.entries import COLUMN, schemas_of
+    from grpo_plus.recipe.entries import COLUMN
+    from grpo_plus.recipe.recipe import schemas_of
 
     column = settings.get("solution", "solution")
     named = settings.get("dataset")

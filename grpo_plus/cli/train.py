@@ -361,7 +361,7 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
     """Print one prompt as the model reads it, since most mistakes are visible there, with notes about it."""
     from grpo_plus.cli._notes import template_notes
     from grpo_plus.cli._prompts import sample
-    from grpo_plus.recipe.entries import schemas_of
+    from grpo_plus.recipe.recipe import schemas_of
 
     tools = schemas_of(args.recipe, row)
     text = sample(

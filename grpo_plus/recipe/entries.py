@@ -2,19 +2,16 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from grpo_verifiers import Verifier, get_verifier
 from grpo_verifiers.base.traits import OnError
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
-from grpo_verifiers.errors.messages import label_problem, nearest, unknown
+from grpo_verifiers.errors.messages import label_problem, nearest
 from grpo_verifiers.options import Range, fits, value_problems
 from grpo_verifiers.tools.part import ToolPart
 from grpo_verifiers.tools.registry import duplicate_names, get_environment, get_tool
 from grpo_verifiers.verdict import LARGEST
-
-if TYPE_CHECKING:
-    from grpo_plus.recipe.recipe import Recipe
 
 KEYS = ("name", "label", "weight", "columns", "timeout", "on_error", "isolation")
 """Keys of the entry itself; all other keys are keywords of the verifier."""
@@ -213,42 +210,6 @@ def _silent(tools: Sequence[ToolPart], environments: Sequence[ToolPart]) -> list
     names = ", ".join(dict.fromkeys(part.label for part in environments))
     text = f"environment: {names} has no public method that the model could call, and there are no tools"
     return [f"{text}: add one (class methods, static methods and names with _ are none), or reward with a verifier."]
-
-
-def call_problems(recipe: "Recipe", own: Sequence[str], iterations: int | None, *, open_ended: bool) -> list[str]:
-    """Verifiers and a limit of calls without any tool, and names that no tool has.
-
-    ``own`` names the trainer's own tools; with ``open_ended`` it may have more of them.
-    """
-    if open_ended:
-        return []
-    parts = [*recipe.tools, *recipe.environments.values()]
-    names = [*own, *(method.name for part in parts for method in part.methods)]
-    verifiers = [part for part in (*recipe.verifiers, *recipe.eval_verifiers) if part.entry.name in _OF_CALLS]
-    if not names:
-        nothing = "but nothing can be called: set tools or environment"
-        problems = [f"the verifier {part.label!r} looks at calls, {nothing}, or remove it." for part in verifiers]
-        if iterations is not None:
-            problems.append(f"max_tool_calling_iterations is {iterations}, {nothing}, or remove it.")
-        return problems
-    return [
-        f"the verifier {part.label!r}: {unknown('tool', name, names)}"
-        for part in verifiers
-        if part.entry.name == "tool_used"
-        for name in part.entry.kwargs.get("names", ())
-        if name not in names
-    ]
-
-
-_OF_CALLS = ("tool_used", "tool_valid", "turns_overlong")
-
-
-def schemas_of(recipe: "Recipe", row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The schemas that the model sees in a row's prompt."""
-    several = None not in recipe.environments
-    environment = recipe.environments.get(row.get(COLUMN) if several else None)
-    parts = [*recipe.tools, *([environment] if environment is not None else [])]
-    return [method.schema for part in parts for method in part.methods]
 
 
 def _environments(environment: Any) -> Iterable[tuple[str | None, Any]]:
