@@ -1,4 +1,4 @@
-"""`GRPOPlusTrainer`: TRL's trainer, each override of which is a call of the `Pipeline` with TRL's own method."""
+"""`GRPOPlusTrainer`: TRL's trainer. Each override calls the `Pipeline` with TRL's own method."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from grpo_plus.config import GRPOPlusConfig
-from grpo_plus.recipe.choice import shown
 from grpo_plus.trl.fields import bind_trainer_arguments
 from grpo_plus.trl.host import temporary_attribute
 from grpo_plus.trl.logs import escape_printed_table
@@ -20,7 +19,7 @@ from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.recipe.table import say_notes
 from grpo_plus.report.write import write_report
 from grpo_plus.training.batch.advantages import StepScorer
-from grpo_plus.training.hooks import Hook, Setup, checked
+from grpo_plus.training.hooks import Hook, Setup, check_hooks
 from grpo_plus.training.observers import card
 from grpo_plus.training.pipeline import Pipeline
 from grpo_verifiers.errors import Problem, raise_all
@@ -29,13 +28,13 @@ from grpo_verifiers.errors import Problem, raise_all
 class GRPOPlusTrainer(GRPOTrainer):
     """TRL's `GRPOTrainer` where advantage estimator, objective and verifiers are parts of the config.
 
-    A drop-in: every argument of `GRPOTrainer` means what it means there.
+    A drop-in replacement: every argument of `GRPOTrainer` has the same meaning here.
 
     Args:
         reward_funcs: as in TRL; may be left out when the config has verifiers, and adds to them otherwise.
         args: a `GRPOPlusConfig`; a plain `GRPOConfig` is accepted and trains as in TRL.
-        step_scorer: gives step scores for process estimators, called with ``prompts, completions, completion_ids`` and
-            the dataset's columns; unset, they come from the verifiers that give steps.
+        step_scorer: returns step scores for process estimators, called with ``prompts, completions, completion_ids``
+            and the dataset's columns; unset, they come from verifiers that score steps.
         hooks: stages of your own; their state is in every checkpoint.
     """
 
@@ -52,10 +51,10 @@ class GRPOPlusTrainer(GRPOTrainer):
         **kwargs: Any,
     ) -> None:
         args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
-        self.card_facts: dict[str, Any] = {}  # rows of the model card that only the caller knows, by name
-        self.command: dict[str, Any] = {}  # settings of a command line beside the config, for the record
+        self.card_facts: dict[str, Any] = {}  # the caller's rows of the model card, by name
+        self.command: dict[str, Any] = {}  # settings of a command line outside the config, for the record
         self.recipe = recipe_of(args)
-        self.pipeline = Pipeline(self.recipe, step_scorer, write_report, checked(hooks))
+        self.pipeline = Pipeline(self.recipe, step_scorer, write_report, check_hooks(hooks))
         setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, bind_trainer_arguments(further, kwargs))
         raise_all(self.pipeline.problems(setup))
         with self.pipeline.loading(setup):
@@ -74,7 +73,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         step_scorer: StepScorer | None = None,
         **further: Any,
     ) -> list[Problem]:
-        """All problems of these arguments that show before anything loads; those for which ``__init__`` would raise."""
+        """Return the problems of these arguments before anything loads, for which ``__init__`` would raise."""
         setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, dict(further))
         return Pipeline(recipe_of(args), step_scorer, write_report).problems(setup)
 
@@ -96,11 +95,11 @@ class GRPOPlusTrainer(GRPOTrainer):
     def train(
         self, resume_from_checkpoint: Any = None, *arguments: Any, allow_changes: bool = False, **keywords: Any
     ) -> Any:
-        """As in TRL, with remarks about the config before it and the state of the hooks where it resumes.
+        """Train as in TRL; log notes on the config first, and restore the state of the hooks in a resumed run.
 
         ``resume_from_checkpoint`` is a checkpoint's path, or True or ``last`` for the newest whole one in the output
-        folder; one that `choose` found is not judged again. With ``allow_changes`` a run may differ from the one
-        that saved the checkpoint, and state that does not fit begins anew.
+        folder; a `Choice` is not checked again. With ``allow_changes`` a run may differ from the one that saved the
+        checkpoint, and state that does not fit begins anew.
 
         Raises:
             CheckpointError: the checkpoint is torn, or none is whole.
@@ -130,8 +129,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         trial: Any,
     ) -> tuple[int, int]:
         counts = (max_steps, num_update_steps_per_epoch, num_train_epochs)
-        found = super()._init_training_state(*counts, resume_from_checkpoint, trial)
-        return self.pipeline.begin(found, counts, resume_from_checkpoint)
+        start = super()._init_training_state(*counts, resume_from_checkpoint, trial)
+        return self.pipeline.begin(start, counts, resume_from_checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         super()._load_rng_state(checkpoint)
@@ -174,43 +173,43 @@ class GRPOPlusTrainer(GRPOTrainer):
         return self.pipeline.loss(super()._compute_loss, model, inputs)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """One micro-batch, inside the stages."""
+        """Run one micro-batch through the stages."""
         return self.pipeline.step(partial(super().training_step, model, inputs, num_items_in_batch))
 
     def evaluation_loop(self, *arguments: Any, **keywords: Any) -> Any:
-        """As in TRL; a 4-bit base keeps its types."""
+        """Evaluate as in TRL, without casts of a 4-bit base."""
         with self.pipeline.quantised.evaluating():
             return super().evaluation_loop(*arguments, **keywords)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As in TRL; the table of completions shows texts as they may be printed."""
+        """Log as in TRL; control characters in the table of completions are escaped."""
         with escape_printed_table(shown):
             super().log(logs, start_time)
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:
-        """Save the model; the config beside it, which goes to the Hub with it, without secrets."""
+        """Save the model, and the config without secrets, which is pushed to the Hub with it."""
         with (
-            self.pipeline.saving.holding(),
+            self.pipeline.saving.collect_write_errors(),
             temporary_attribute(self, "args", _without_secrets(self.pipeline.saving.args)),
         ):
             super()._save(output_dir, state_dict)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Push to the Hub while training, which writes the config down once more."""
-        if not self.pipeline.saving.postpones_push():
+        """Push to the Hub during training, which writes the config again."""
+        if not self.pipeline.saving.defer_push():
             with temporary_attribute(self, "args", _without_secrets(self.args)):
                 super()._push_from_checkpoint(checkpoint_folder)
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:
-        """TRL's model card, with the parts that trained the model added to it."""
-        with self.pipeline.saving.holding():
+        """Create TRL's model card and add the parts that trained the model."""
+        with self.pipeline.saving.collect_write_errors():
             super().create_model_card(model_name=model_name, dataset_name=dataset_name, tags=tags)
             if self.is_world_process_zero():
                 card.complete(self)
 
 
 def _without_secrets(args: Any) -> Any:
-    """The config as it is written beside a model; a plain `GRPOConfig` is written as TRL writes it."""
+    """Return the config to write next to a model; a plain `GRPOConfig` is written as TRL does."""
     return args.as_written() if isinstance(args, GRPOPlusConfig) else args
 
 

@@ -64,11 +64,9 @@ def parts_of(estimator: Estimator, keywords: Mapping[str, Any]) -> list[tuple[Es
 
 
 def _added(estimator: Estimator) -> dict[str, inspect.Parameter]:
-    """The keywords of `spread` for a step estimator."""
     added, own = SPREAD_KEYWORDS if estimator.per == "step" else (), inspect.signature(estimator.fn).parameters
     return {name: p for name, p in keywords_of(spread).items() if name in added and name not in own}
 
 
 def _table(estimator: Estimator) -> list[str]:
-    """The name of the parameter for the table."""
     return list(inspect.signature(estimator.fn).parameters)[:1]

@@ -53,14 +53,11 @@ def compute_advantages(name: str | Estimator | Callable[..., Any], table: Reward
     if not isinstance(table, RewardTable):
         raise TypeError(f"{estimator.title} takes a RewardTable, not {type(table).__name__}: RewardTable.of([...]).")
     require_keywords(estimator, keywords)
-    values = _advantages(estimator, _in_float64(table), keywords)
+    no_float64 = table.rewards.device.type == "mps"  # a few numbers: the CPU is as fast
+    exact = table.to(device="cpu" if no_float64 else None, dtype=torch.float64)
+    values = _advantages(estimator, exact, keywords)
     largest = torch.finfo(table.rewards.dtype).max
     return values.clamp(-largest, largest).to(table.rewards)
-
-
-def _in_float64(table: RewardTable) -> RewardTable:
-    no_float64 = table.rewards.device.type == "mps"  # a few numbers: the CPU is as fast
-    return table.to(device="cpu" if no_float64 else None, dtype=torch.float64)
 
 
 def _advantages(estimator: Estimator, table: RewardTable, keywords: dict[str, Any]) -> Tensor:

@@ -76,7 +76,7 @@ class Estimator:
                 raise ValueError(f"the advantage estimator {self.name!r}: {unknown(name, value, choices)}")
         object.__setattr__(self, "reads_steps", self.reads_steps or self.reads_states or self.per == "step")
         if not self.formula:
-            object.__setattr__(self, "formula", first_line(self.fn))
+            object.__setattr__(self, "formula", (inspect.getdoc(self.fn) or "").strip().partition("\n")[0].rstrip("."))
 
     def over_the_batch(self, keywords: Mapping[str, Any]) -> bool:
         """Return True if other groups rescale a group's advantages with these keywords."""
@@ -86,9 +86,3 @@ class Estimator:
     def title(self) -> str:
         """Its name in messages."""
         return f"advantage estimator {self.name!r}"
-
-
-def first_line(fn: Callable[..., Any]) -> str:
-    """Return the first line of a docstring, without its full stop."""
-    text = inspect.getdoc(fn) or ""
-    return text.strip().partition("\n")[0].rstrip(".")

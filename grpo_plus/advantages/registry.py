@@ -1,7 +1,6 @@
 """The registry of advantage estimators, and the decorator that adds to it."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from grpo_plus.advantages.estimator import Estimator, Scope
@@ -11,28 +10,12 @@ from grpo_verifiers.rules import PartRule
 F = TypeVar("F", bound=Callable[..., Any])
 
 _BUILTINS = (
-    "batch_whiten",
-    "best_of_n",
-    "center",
-    "gae",
-    "gdpo",
-    "gigpo",
-    "gpg",
-    "maxrl",
-    "mix",
-    "opo",
-    "passk",
-    "process",
-    "raw",
-    "reinforce_pp",
-    "rloo",
-    "sign",
-    "zscore",
-)
+    "batch_whiten", "best_of_n", "center", "gae", "gdpo", "gigpo", "gpg", "maxrl", "mix", "opo", "passk", "process",
+    "raw", "reinforce_pp", "rloo", "sign", "zscore",
+)  # fmt: skip
 
 
 def _adopt(name: str, value: Any) -> Estimator:
-    """Convert the object of a reference or entry point to an estimator."""
     return value if isinstance(value, Estimator) else part_of_function(value, Estimator) or Estimator(name, value)
 
 
@@ -106,10 +89,8 @@ def register_advantage(
     return decorate
 
 
-def get_advantage(name: str, base: Path | None = None) -> Estimator:
+def get_advantage(name: str) -> Estimator:
     """Return the estimator of a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.
-
-    Relative paths start from ``base``, by default the working directory.
 
     >>> get_advantage("rloo").name
     'rloo'
@@ -118,7 +99,7 @@ def get_advantage(name: str, base: Path | None = None) -> Estimator:
         UnknownNameError: lists the names and the nearest match.
         PluginError: it cannot be imported; its own traceback is the cause.
     """
-    return advantages.get(name, base=base)
+    return advantages.get(name)
 
 
 def estimator_of(part: "str | Estimator | Callable[..., Any]") -> Estimator:

@@ -59,9 +59,7 @@ def spread(
     (1 unless set) for every step between. Its own step is the first whose end is past the token: before a step, the
     next one.
 
-    ``outcome_weight`` times the completion's outcome z-score (with ``eps`` and ``ddof``) is added to every token. A
-    table does not identify the reward of the steps, so unset adds nothing here; a trainer sets 1 if a reward other
-    than that of the steps' source has a weight.
+    A table does not identify the reward of the steps, so an unset ``outcome_weight`` adds nothing here.
 
     Args:
         table: the rewards and the steps.

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus.advantages.steps import StepScores
-from grpo_plus.advantages.validate import as_tensor, describe, fail, float_dtype, refuse
+from grpo_plus.advantages.steps import StepScores, as_tensor, describe, fail, float_dtype, refuse
 
 __all__ = ["PENALTY", "TRAINABLE", "RewardTable", "StepScores", "token_rewards", "values_of"]
 
@@ -75,12 +74,9 @@ class RewardTable:
             fail("RewardTable.weights", f"{kinds} values, one a reward", tuple(self.weights.shape))
         if self.names and len(self.names) != kinds:
             fail("RewardTable.names", f"{kinds} names, one a reward", self.names)
-        if self.truncated is not None and (
-            not isinstance(self.truncated, Tensor)
-            or self.truncated.dtype is not torch.bool
-            or self.truncated.shape != (count,)
-        ):
-            fail("RewardTable.truncated", f"a bool tensor of shape ({count},)", describe(self.truncated))
+        cut: Any = self.truncated
+        if cut is not None and (getattr(cut, "dtype", None) is not torch.bool or cut.shape != (count,)):
+            fail("RewardTable.truncated", f"a bool tensor of shape ({count},)", describe(cut))
         if self.values is not None and (len(self.values) != count or self.values.shape[1] < self.width):
             fail("RewardTable.values", f"{count} rows of at least {self.width} tokens", tuple(self.values.shape))
         for name, extra in self.extras.items():
@@ -239,7 +235,6 @@ def _floats(values: Sequence[Any]) -> Tensor:
 
 
 def _ragged(values: Sequence[Sequence[float]], device: torch.device) -> Tensor:
-    """Rows of different lengths as one tensor, padded with 0."""
     try:
         rows = [torch.tensor(row, dtype=torch.float32, device=device).reshape(len(row)) for row in values]
     except (TypeError, ValueError, RuntimeError) as error:

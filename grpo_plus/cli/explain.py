@@ -309,13 +309,14 @@ def _sync(parsed: "Parsed") -> str:
     """
     import torch
 
-    from grpo_plus.qlora.defaults import bits_of_options, stored_bits
+    from grpo_plus.qlora.defaults import stored_bits
+    from grpo_plus.qlora.model import requested_bits
     from grpo_plus.sampling.vllm_sync import SyncConditions, choose, sync_problems
 
     config, model = parsed.training, parsed.model
     if not config.use_vllm or config.vllm_mode != "server":
         return ""
-    quantised = bool(bits_of_options(vars(model)) or stored_bits(vars(model)))
+    quantised = bool(requested_bits(vars(model)) or stored_bits(vars(model)))
     means = SyncConditions(
         quantised=quantised,
         adapters=bool(model.use_peft) or quantised,

@@ -94,12 +94,12 @@ def storage_of(parsed: "Parsed", path: str, config: Any) -> tuple[int | None, bo
     """Return the bits (4 or 8) of a quantised base, requested or stored, and True if its scales are quantised too."""
     from trl import get_quantization_config
 
-    from grpo_plus.qlora.defaults import bits_of_options, stored_bits
-    from grpo_plus.qlora.model import quantises_twice
+    from grpo_plus.qlora.defaults import stored_bits
+    from grpo_plus.qlora.model import quantises_twice, requested_bits
 
     values = {**vars(parsed.model), "model_name_or_path": path, "trust_remote_code": parsed.trusts_code}
     quantisation = get_quantization_config(parsed.model) or getattr(config, "quantization_config", None)
-    return bits_of_options(values) or stored_bits(values), quantises_twice(quantisation)
+    return requested_bits(values) or stored_bits(values), quantises_twice(quantisation)
 
 
 def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]":

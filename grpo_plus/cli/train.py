@@ -107,7 +107,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
-    from grpo_plus.training.observers.interrupt import EvaluationLeft, Interruption
+    from grpo_plus.training.observers.interrupt import EvaluationInterrupted, Interruption
     from grpo_plus.training.resume.state import StateError
     from grpo_plus.training.rollout.vllm_drift import DriftError
     from grpo_plus.trl.logs import save_checkpoint_now
@@ -119,7 +119,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     end_record = None if trainer.pipeline.recorder is None else partial(trainer.pipeline.recorder.end, "interrupted")
     interruption = Interruption(stopped=end_record, leads=_is_main())
     trainer.add_callback(interruption)
-    trainer.pipeline.diagnosis.says_at_end = False
+    trainer.pipeline.diagnosis.logs_at_end = False
     try:
         if trainer.measure:
             trainer.measure.before(_print, resumes=choice.checkpoint is not None)
@@ -128,7 +128,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
                 trainer.train(resume_from_checkpoint=choice, allow_changes=parsed.script.allow_changes)
                 stopped = interruption.stopped and trainer.state.global_step < trainer.state.max_steps
                 stopped = stopped or trainer.pipeline.diagnosis.stopped_by is not None
-            except EvaluationLeft:
+            except EvaluationInterrupted:
                 save_checkpoint_now(trainer)
                 stopped = True
             model = None if stopped else trainer.pipeline.saving.save_model(folder)

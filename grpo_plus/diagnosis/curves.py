@@ -2,13 +2,14 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
 MOST = 1000
 """`Curves.full` returns fewer than twice as many values: rules read them at every log entry."""
 Series = Mapping[str, tuple[Sequence[int], Sequence[Any]]]
+_NEVER: tuple[Sequence[int], Sequence[Any]] = ((), ())
 
 
 class MetricWindow(NamedTuple):
@@ -60,32 +61,26 @@ class Curves:
 
     def raw(self, key: str, count: int) -> list[Any]:
         """The last ``count`` values as logged, non-numbers included."""
-        steps, values = self.series.get(key, ((), ()))
-        end = self._end(steps)
+        _, values = self.series.get(key, _NEVER)
+        _, end = self._range(key)
         return list(values[max(0, end - count) : end])
 
     def last(self, key: str, count: int) -> MetricWindow:
         """The last ``count`` finite values among the last 2 × ``count`` entries."""
-        steps, values = self.series.get(key, ((), ()))
-        end = self._end(steps)
-        start = max(bisect_right(steps, self.since), end - 2 * count)
-        window = _finite(steps[start:end], values[start:end])
+        start, end = self._range(key)
+        window = self._finite(key, slice(max(start, end - 2 * count), end))
         return MetricWindow(window.steps[-count:], window.values[-count:])
 
     def first(self, key: str, count: int) -> MetricWindow:
         """The first ``count`` finite values among the first 2 × ``count`` entries."""
-        steps, values = self.series.get(key, ((), ()))
-        start = bisect_right(steps, self.since)
-        end = min(self._end(steps), start + 2 * count)
-        window = _finite(steps[start:end], values[start:end])
+        start, end = self._range(key)
+        window = self._finite(key, slice(start, min(end, start + 2 * count)))
         return MetricWindow(window.steps[:count], window.values[:count])
 
     def full(self, key: str) -> MetricWindow:
         """All finite values; an evenly spaced subset of a long run."""
-        steps, values = self.series.get(key, ((), ()))
-        start, end = bisect_right(steps, self.since), self._end(steps)
-        stride = max(1, (end - start) // MOST)
-        return _finite(steps[start:end:stride], values[start:end:stride])
+        start, end = self._range(key)
+        return self._finite(key, slice(start, end, max(1, (end - start) // MOST)))
 
     def fact(self, name: str, default: Any = None) -> Any:
         """A fact of the run, or the default if it is missing."""
@@ -97,15 +92,18 @@ class Curves:
         value = self.facts.get(name)
         return float(value) if value is not None and is_number(value) else None
 
-    def _end(self, steps: Sequence[int]) -> int:
-        return len(steps) if self.until == math.inf else bisect_right(steps, self.until)
+    def _range(self, key: str) -> tuple[int, int]:
+        steps, _ = self.series.get(key, _NEVER)
+        end = len(steps) if self.until == math.inf else bisect_right(steps, self.until)
+        return bisect_right(steps, self.since), end
+
+    def _finite(self, key: str, place: slice) -> MetricWindow:
+        steps, values = self.series.get(key, _NEVER)
+        points = zip(steps[place], values[place], strict=False)
+        finite = [(step, float(value)) for step, value in points if is_number(value)]
+        return MetricWindow([step for step, _ in finite], [value for _, value in finite])
 
 
 def is_number(value: Any) -> bool:
     """Return True for a finite number whose square is finite too."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e150
-
-
-def _finite(steps: Iterable[int], values: Iterable[Any]) -> MetricWindow:
-    points = [(step, float(value)) for step, value in zip(steps, values, strict=False) if is_number(value)]
-    return MetricWindow([step for step, _ in points], [value for _, value in points])

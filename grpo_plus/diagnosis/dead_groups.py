@@ -6,28 +6,9 @@ of all groups were dead, is below `EARLY`. "Nearly all" needs a probability belo
 
 from math import isnan
 
+from grpo_plus.diagnosis import reading
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import LEAST, WINDOW, Finding, rule
-from grpo_plus.diagnosis.reading import (
-    ALL,
-    EARLY,
-    GROUPS,
-    LEARNED,
-    answering,
-    dead,
-    dead_key,
-    failing,
-    groups_of,
-    is_form,
-    labels,
-    learned,
-    level,
-    nearly_all,
-    reward_change,
-    rising,
-    status,
-    sure,
-)
 
 MOST = 0.5
 NEARLY = 0.02
@@ -44,13 +25,14 @@ def _succeeds(curves: Curves, share: float) -> bool:
 
     If half of the completions of live groups are wrong, 1 − level − (1 − share)/2 of all are wrong and in dead groups.
     """
-    return 1 - level(curves) - (1 - share) / 2 < WRONG and not level(curves, first=True) >= LEARNED
+    wrong = 1 - reading.level(curves) - (1 - share) / 2
+    return wrong < WRONG and not reading.level(curves, first=True) >= reading.LEARNED
 
 
 def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
-    """Return the cause, the remedy and the metrics that show the cause."""
     reward, cut = curves.last("reward", WINDOW), curves.last("completions/clipped_ratio", WINDOW)
-    shares = {label: status(curves, label, "unparsable") for label in answering(curves) or labels(curves)}
+    judging = reading.answering(curves) or reading.labels(curves)
+    shares = {label: reading.status(curves, label, "unparsable") for label in judging}
     unread = {label: window.mean for label, window in shares.items() if window.values and window.mean >= MOST}
     values = {} if isnan(cut.mean) else {"completions/clipped_ratio": cut.mean}
     values |= {f"verifiers/{label}/status/unparsable": share for label, share in unread.items()}
@@ -84,10 +66,10 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
             f"num_generations{_doubled(curves)}, a reward with partial credit, or warm_start"
         )
         return cause, remedy, values
-    if learned(curves):
+    if reading.learned(curves):
         cause = "every completion gets the highest reward, from the start: the prompts are too easy, or anything passes"
         return cause, "harder prompts, or a stricter verifier; try it with grpo-plus verify on wrong answers", values
-    if rising(curves) and (gain := reward_change(curves)):
+    if reading.rising(curves) and (gain := reading.reward_change(curves)):
         cause = f"the reward has risen from {gain.before:.2f} to {gain.after:.2f}: the rest is too hard, or learned"
         return cause, "prompts between the two (selection: contrast), dead_groups: resample, or another reward", values
     cause = f"the completions of a prompt all get the same reward ({reward.mean:.2f} on average)"
@@ -97,9 +79,10 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
 
 def _unmet_form(curves: Curves) -> str:
     """A verifier of form that no completion passes; empty if something rewards the answer."""
-    if answering(curves) or curves.fact("rewards", ()):
+    if reading.answering(curves) or curves.fact("rewards", ()):
         return ""
-    shares = {label: status(curves, label, "correct") for label in labels(curves) if is_form(curves, label)}
+    forms = [label for label in reading.labels(curves) if reading.is_form(curves, label)]
+    shares = {label: reading.status(curves, label, "correct") for label in forms}
     return next((label for label, window in shares.items() if window.values and not any(window.values)), "")
 
 
@@ -110,14 +93,15 @@ def _doubled(curves: Curves) -> str:
 
 @rule("dead_groups", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), MOST)
 def _judge(curves: Curves) -> Finding | None:
-    recent, (window, groups) = dead(curves), groups_of(curves)
+    recent, (window, groups) = reading.dead(curves), reading.groups_of(curves)
     if len(recent.values) < LEAST or min(recent.mean, window.mean) < MOST or _succeeds(curves, recent.mean):
         return None
-    if failing(curves) or not (groups >= GROUPS or sure(round(window.mean * groups), groups, EARLY)):
+    many = groups >= reading.GROUPS or reading.sure(round(window.mean * groups), groups, reading.EARLY)
+    if not many or reading.failing(curves):
         return None
-    full, reward = curves.full(dead_key(curves)), curves.last("reward", WINDOW)
+    full, reward = curves.full(reading.dead_key(curves)), curves.last("reward", WINDOW)
     cause, remedy, values = _cause(curves)
-    every = recent.mean >= ALL and nearly_all(curves)
+    every = recent.mean >= reading.ALL and reading.nearly_all(curves)
     evidence = f"{recent.mean:.0%} of the groups are dead (all their advantages are 0)"
     if reward.values:
         evidence += f" at a mean reward of {reward.mean:.3g}"
@@ -128,16 +112,18 @@ def _judge(curves: Curves) -> Finding | None:
         evidence,
         cause,
         remedy,
-        {dead_key(curves): recent.mean, **values},
+        {reading.dead_key(curves): recent.mean, **values},
         recent.ends,
         ("learned nothing" if full.mean >= 0.9 else "stopped learning") if every else "",
     )
 
 
-@rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), LEARNED)
+@rule("solved", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), reading.LEARNED)
 def _judge_solved(curves: Curves) -> Finding | None:
-    recent = dead(curves)
-    if len(recent.values) < LEAST or recent.mean < MOST or not (learned(curves) and _succeeds(curves, recent.mean)):
+    recent = reading.dead(curves)
+    if len(recent.values) < LEAST or recent.mean < MOST:
+        return None
+    if not (reading.learned(curves) and _succeeds(curves, recent.mean)):
         return None
     return Finding(
         "solved",
@@ -145,6 +131,6 @@ def _judge_solved(curves: Curves) -> Finding | None:
         f"{recent.mean:.0%} of the groups are dead, because nearly every completion is right by now",
         "the model has learned all that these prompts can teach",
         "stop here (stop_on: solved), continue with harder prompts, or set selection: curriculum",
-        {dead_key(curves): recent.mean},
+        {reading.dead_key(curves): recent.mean},
         recent.ends,
     )

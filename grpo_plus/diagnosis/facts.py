@@ -29,8 +29,8 @@ def facts_of(
     facts: dict[str, Any] = {name: settings[name] for name in SETTINGS if settings.get(name) is not None}
     rewarding = list(verifiers)
     facts["advantage"], facts["grouped"], facts["lora"] = advantage, grouped, lora
-    facts["verifiers"] = {str(one.get("label")): _name(one) for one in rewarding}
-    facts["judges"] = [str(one.get("label")) for one in evaluating if _reads_columns(one)]
+    facts["verifiers"] = {str(one.get("label")): str(_setting(one, "name") or one.get("label")) for one in rewarding}
+    facts["judges"] = [str(one.get("label")) for one in evaluating if _setting(one, "required_columns")]
     weights = [one.get("weight") for one in rewarding]
     facts["groups"] = _groups(settings)
     facts["reward_scale"] = sum(1.0 if weight is None else abs(weight) for weight in weights) or 1.0
@@ -50,15 +50,6 @@ def _groups(settings: Mapping[str, Any]) -> int | None:
     return max(1, rows // size * max(1, draws))
 
 
-def _settings(one: Mapping[str, Any]) -> Mapping[str, Any]:
+def _setting(one: Mapping[str, Any], name: str) -> Any:
     settings = one.get("settings")
-    return settings if isinstance(settings, Mapping) else {}
-
-
-def _name(one: Mapping[str, Any]) -> str:
-    return str(_settings(one).get("name") or one.get("label"))
-
-
-def _reads_columns(one: Mapping[str, Any]) -> bool:
-    """Return True if a verifier reads a column of the dataset, False if it reads the text alone."""
-    return bool(_settings(one).get("required_columns"))
+    return settings.get(name) if isinstance(settings, Mapping) else None

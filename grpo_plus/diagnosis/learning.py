@@ -1,19 +1,8 @@
 """Learning: a flat reward, form without answers, steps too small for an adapter."""
 
+from grpo_plus.diagnosis import reading
 from grpo_plus.diagnosis.curves import MOST, Curves
 from grpo_plus.diagnosis.finding import WINDOW, Finding, rule
-from grpo_plus.diagnosis.reading import (
-    HALF,
-    answering,
-    dead,
-    is_form,
-    learned,
-    moving,
-    reward_change,
-    rising,
-    status,
-    trained,
-)
 from grpo_plus.diagnosis.trend import change
 
 FLAT, FLAT_AFTER = 0.1, 40
@@ -25,12 +14,12 @@ MOVED = "adapter/moved"
 
 @rule("reward_flat", ("reward", "reward_std"), FLAT, window=0, least=FLAT_AFTER)
 def _flat(curves: Curves) -> Finding | None:
-    curves = trained(curves)
+    curves = reading.trained(curves)
     window, spread = curves.full("reward"), curves.full("reward_std").mean
-    changed, lifeless = reward_change(curves), dead(curves, MOST)
-    if len(window.values) < FLAT_AFTER or changed is None or not spread > 0 or lifeless.mean >= HALF:
+    changed, lifeless = reading.reward_change(curves), reading.dead(curves, MOST)
+    if len(window.values) < FLAT_AFTER or changed is None or not spread > 0 or lifeless.mean >= reading.HALF:
         return None
-    if max(abs(changed.low), abs(changed.high)) > FLAT * spread or learned(curves):
+    if max(abs(changed.low), abs(changed.high)) > FLAT * spread or reading.learned(curves):
         return None
     return Finding(
         "reward_flat",
@@ -54,15 +43,15 @@ def _rate(curves: Curves) -> str:
     "format_saturated", ("rewards/NAME/mean", "verifiers/LABEL/status/correct"), SATURATED, window=0, least=FORM_AFTER
 )
 def _form(curves: Curves) -> Finding | None:
-    curves = trained(curves)
+    curves = reading.trained(curves)
     for name in sorted(curves.names("rewards/", "/mean")):
         form = curves.last(f"rewards/{name}/mean", WINDOW)
-        if not is_form(curves, name) or len(form.values) < WINDOW or form.mean < SATURATED:
+        if not reading.is_form(curves, name) or len(form.values) < WINDOW or form.mean < SATURATED:
             continue
-        for label in answering(curves):
+        for label in reading.answering(curves):
             window = curves.full(f"verifiers/{label}/status/correct")
-            right, changed = status(curves, label, "correct"), change(window.values)
-            if changed is None or len(window.values) < FORM_AFTER or changed.rises or right.mean >= HALF:
+            right, changed = reading.status(curves, label, "correct"), change(window.values)
+            if changed is None or len(window.values) < FORM_AFTER or changed.rises or right.mean >= reading.HALF:
                 continue
             return Finding(
                 "format_saturated",
@@ -80,12 +69,12 @@ def _form(curves: Curves) -> Finding | None:
 def _low_rate(curves: Curves) -> Finding | None:
     if not curves.fact("lora"):
         return None
-    curves = trained(curves)
-    rate, moved = curves.number("learning_rate"), moving(curves, MOVED, WINDOW)
-    still = len(moved.values) >= WINDOW and max(moved.values) < STILL and not dead(curves).mean >= HALF
+    curves = reading.trained(curves)
+    rate, moved = curves.number("learning_rate"), reading.moving(curves, MOVED, WINDOW)
+    still = len(moved.values) >= WINDOW and max(moved.values) < STILL and not reading.dead(curves).mean >= reading.HALF
     slow = rate is not None and 0 < rate < LOW_RATE
     long = len(curves.last("reward", RATE_AFTER).values) >= RATE_AFTER
-    if not still and not (slow and long and not rising(curves) and not learned(curves)):
+    if not still and not (slow and long and not reading.rising(curves) and not reading.learned(curves)):
         return None
     evidence = f"learning_rate is {rate:.2g} with LoRA" if rate is not None else "there is a LoRA adapter"
     if still:

@@ -64,44 +64,42 @@ def _growth(curves: Curves) -> Finding | None:
     )
 
 
+def _entropy(curves: Curves) -> tuple[float, float, tuple[int, ...]] | None:
+    """Return the entropy at first and now with the steps, if enough of it is logged and the reward does not rise."""
+    began, recent = curves.first(ENTROPY, WINDOW), curves.last(ENTROPY, WINDOW)
+    if len(curves.last(ENTROPY, ENOUGH).values) < ENOUGH or learned(curves) or rising(curves):
+        return None
+    return began.median, recent.median, (*began.ends[:1], *recent.ends[-1:])
+
+
 @rule("entropy_collapse", (ENTROPY, "reward", "verifiers/LABEL/status/correct"), LOST, least=ENOUGH)
 def _collapse(curves: Curves) -> Finding | None:
-    began, recent = curves.first(ENTROPY, WINDOW), curves.last(ENTROPY, WINDOW)
-    if len(curves.last(ENTROPY, ENOUGH).values) < ENOUGH:
-        return None
-    if recent.median > min(LOW, LOST * began.median) or learned(curves) or rising(curves):
+    before, now, steps = _entropy(curves) or (0.0, 1.0, ())
+    if now > min(LOW, LOST * before):
         return None
     return Finding(
         "entropy_collapse",
         "warning",
-        f"the entropy has fallen from {began.median:.2g} to {recent.median:.2g} nats, and the reward does not rise",
+        f"the entropy has fallen from {before:.2g} to {now:.2g} nats, and the reward does not rise",
         "the policy is nearly deterministic, so all completions of a prompt are alike and nothing new is tried",
         "temperature: 1.0 or more, objective: dapo (clips upwards later: epsilon_high 0.28), entropy_coef: 0.001, a "
         "smaller learning_rate",
-        {ENTROPY: recent.median},
-        (*began.ends[:1], *recent.ends[-1:]),
+        {ENTROPY: now},
+        steps,
     )
 
 
 @rule("entropy_rise", (ENTROPY, "reward"), RISE, least=ENOUGH)
 def _rise(curves: Curves) -> Finding | None:
-    began, recent = curves.first(ENTROPY, WINDOW), curves.last(ENTROPY, WINDOW)
-    if len(curves.last(ENTROPY, ENOUGH).values) < ENOUGH:
-        return None
-    if (
-        not began.median
-        or recent.median < began.median + RISE
-        or recent.median < 2 * began.median
-        or learned(curves)
-        or rising(curves)
-    ):
+    before, now, steps = _entropy(curves) or (0.0, 0.0, ())
+    if not before or now < before + RISE or now < 2 * before:
         return None
     return Finding(
         "entropy_rise",
         "warning",
-        f"the entropy has risen from {began.median:.2g} to {recent.median:.2g} nats, and the reward does not rise",
+        f"the entropy has risen from {before:.2g} to {now:.2g} nats, and the reward does not rise",
         "the policy dissolves: steps are too large, or an entropy bonus outweighs the reward",
         f"a smaller {slower(curves)}, beta: 0.04, no entropy_coef",
-        {ENTROPY: recent.median},
-        (*began.ends[:1], *recent.ends[-1:]),
+        {ENTROPY: now},
+        steps,
     )

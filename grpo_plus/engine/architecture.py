@@ -111,7 +111,6 @@ def _window(text: Any) -> int | None:
 
 
 def _rope_types(parameters: Any) -> set[str]:
-    """Return the kinds of rotary positions of all layers."""
     if not isinstance(parameters, dict):
         return set()
     if parameters.keys() & {"rope_type", "rope_theta"}:

@@ -107,16 +107,14 @@ def reorder(batches: Sequence[Mapping[str, Any]], order: Sequence[int]) -> list[
         if isinstance(first, torch.Tensor) and first.dim() > 0:
             joined = torch.cat([batch[name] for batch in batches])
             index = torch.tensor(list(order), device=joined.device)
-            for position, part in enumerate(torch.split(joined[index], rows)):
-                result[position][name] = part
+            parts: Sequence[Any] = torch.split(joined[index], rows)
         elif isinstance(first, list):
             everything = [item for batch in batches for item in batch[name]]
-            for position in range(len(batches)):
-                chosen = order[position * rows : (position + 1) * rows]
-                result[position][name] = [everything[row] for row in chosen]
+            parts = [[everything[row] for row in order[at : at + rows]] for at in range(0, len(order), rows)]
         else:
-            for position, batch in enumerate(batches):
-                result[position][name] = batch[name]
+            parts = [batch[name] for batch in batches]
+        for target, part in zip(result, parts, strict=True):
+            target[name] = part
     return result
 
 

@@ -117,8 +117,6 @@ def install() -> None:
 
 @dataclass(frozen=True)
 class _OverBranches:
-    """An attention function with support for branches."""
-
     attention: Attention
 
     def __call__(

@@ -201,7 +201,6 @@ def _of_trees(
 
 
 def _fill(trees: Sequence[Tree], most_tokens: int | None) -> tuple[tuple[Tree, ...], ...]:
-    """Return passes as full as their bound allows."""
     passes: list[list[Tree]] = []
     tokens = 0
     for tree in trees:

@@ -364,7 +364,6 @@ def _prompt_keys(batch: Mapping[str, Any]) -> list[bytes]:
 
 
 def _sequences(batches: Sequence[Mapping[str, Any]]) -> tuple[list[np.ndarray], list[int]]:
-    """Return the tokens of each row and the length of its prompt."""
     sequences, prompts = [], []
     for batch in batches:
         ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).cpu().numpy()

@@ -14,7 +14,7 @@ from grpo_plus.engine.forward import Autocast, Head, Scores, score_packed
 from grpo_plus.engine.models import ModelTraits
 from grpo_plus.engine.pack import Packed, lay_out
 from grpo_plus.engine.rows import Rows, columns, trim
-from grpo_plus.engine.truncated_logps import AllowedMask, ExcludedMass, truncated_packed, truncated_rows
+from grpo_plus.engine.truncated_logps import AllowedMask, ExcludedMass, TruncatedModel, truncated_rows
 
 LogProbs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 """The result of TRL's method: log-probabilities (B, C), entropies (B, C) or None, the router's loss or None."""
@@ -70,7 +70,6 @@ def run_stock(job: Job) -> LogProbs:
 
 
 def _rows(job: Job, rows: Sequence[int], length: int) -> Any:
-    """Return the model for a pass of TRL's method over some rows and their first ``length`` completion tokens."""
     if job.allowed is None:
         return job.model
     return truncated_rows(
@@ -81,7 +80,9 @@ def _rows(job: Job, rows: Sequence[int], length: int) -> Any:
 def _packed(job: Job, packed: Packed) -> Scores:
     model = job.model
     if job.allowed is not None:
-        model = truncated_packed(model, job.allowed, packed, head=job.head, mass=job.mass)
+        places = torch.full_like(packed.input_ids, -1)
+        places.view(-1)[packed.scored] = packed.target
+        model = TruncatedModel(model, job.allowed, places, job.head, job.mass, shifted=False)
     return score_packed(model, packed, job.autocast, attention=job.traits.attention, head=job.head)
 
 
@@ -103,7 +104,10 @@ def run(job: Job, plan: PassPlan, rows: Sequence[int]) -> Iterator[PassScores]:
         return
     trimmed = plan.layout == "trimmed"
     sides = {"left": trimmed and job.traits.treatments.trimming, "right": trimmed}
-    for part in _parts(job, rows, sum(columns(job.rows, rows, **sides))):
+    step = len(rows) if job.batch_size is None else job.batch_size
+    if job.tokens_per_pass is not None:
+        step = min(step, max(1, job.tokens_per_pass // sum(columns(job.rows, rows, **sides))))
+    for part in (rows[start : start + step] for start in range(0, len(rows), step)):
         ids, mask, length = trim(job.rows, part, job.input_ids, job.attention_mask, **sides)
         index = torch.tensor(part, device=ids.device)
         target = index[:, None] * job.completion_width + torch.arange(length, device=ids.device)
@@ -113,15 +117,6 @@ def run(job: Job, plan: PassPlan, rows: Sequence[int]) -> Iterator[PassScores]:
 def _stock(job: Job, rows: Sequence[int], ids: torch.Tensor, mask: torch.Tensor, length: int) -> Scores:
     logps, entropies, _ = job.stock(_rows(job, rows, length), ids, mask, length, compute_entropy=job.compute_entropy)
     return logps.reshape(-1), None if entropies is None else entropies.reshape(-1)
-
-
-def _parts(job: Job, rows: Sequence[int], width: int) -> Iterator[Sequence[int]]:
-    """Yield the rows of each pass of TRL's method."""
-    step = len(rows) if job.batch_size is None else job.batch_size
-    if job.tokens_per_pass is not None:
-        step = min(step, max(1, job.tokens_per_pass // width))
-    for start in range(0, len(rows), step):
-        yield rows[start : start + step]
 
 
 def _bounded(job: Job, score: Callable[[], Scores]) -> Scores:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from grpo_plus.engine.forward import Head
-from grpo_plus.engine.pack import Packed
 from grpo_plus.trl.scoring import FusedHead, replace_fused_head
 
 _OUTSIDE = -1e30
@@ -61,15 +60,6 @@ def truncated_rows(
     """Return a model for TRL's passes over rows with ``width`` completion columns, the first ``length`` scored."""
     index = torch.tensor(list(rows))[:, None]
     return TruncatedModel(model, allowed, index * width + torch.arange(length), head, mass, shifted=True)
-
-
-def truncated_packed(
-    model: Any, allowed: AllowedMask, packed: Packed, *, head: Head, mass: ExcludedMass
-) -> "TruncatedModel":
-    """Return a model for one pass over packed rows."""
-    places = torch.full_like(packed.input_ids, -1)
-    places.view(-1)[packed.scored] = packed.target
-    return TruncatedModel(model, allowed, places, head, mass, shifted=False)
 
 
 class TruncatedModel:
@@ -128,8 +118,6 @@ class TruncatedModel:
 
 
 class _Fused:
-    """The scoring function of TRL 1.16 for one pass over some rows."""
-
     def __init__(self, allowed: AllowedMask, places_RS: Tensor, scored_RS: Tensor, mass: ExcludedMass) -> None:
         self._allowed = allowed
         self._places = places_RS
@@ -153,8 +141,6 @@ class _Fused:
 
 @dataclass(frozen=True)
 class _Scoring:
-    """The inputs of scoring N positions."""
-
     head: FusedHead
     allowed: AllowedMask
     places: Tensor

@@ -22,7 +22,7 @@ from grpo_plus.evaluation.tables import WIDTH, percent, results_table
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.recipe.values import checked_mapping
 from grpo_plus.sampling.in_step import in_step
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_plus.trl.ranks import drawn_from, gather_objects, is_fsdp2, zero_stage
 from grpo_plus.trl.tools import rewarding_environments
 from grpo_verifiers.errors import raise_all
@@ -65,7 +65,7 @@ def measure_problems(mapping: Any) -> list[str]:
 class Measure:
     """The two measurements of a run; ``evaluations`` has them by name, ``before`` and ``after``."""
 
-    def __init__(self, settings: Mapping[str, Any], trainer: Run, rows: Any) -> None:
+    def __init__(self, settings: Mapping[str, Any], trainer: RunHost, rows: Any) -> None:
         """Check that the run can be measured.
 
         ``settings`` is the valid mapping of the config, ``trainer`` complete. ``rows`` are not trained on and have

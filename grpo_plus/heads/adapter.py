@@ -122,6 +122,5 @@ def _add(adapted: Any, name: str, rank: int | None, alpha: float | None, seed: i
 
 
 def _leave_out(name: str, _module: nn.Module, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
-    """Remove the adapter's weights from the state of a layer."""
     for key in [key for key in state if key.startswith(prefix) and f".{name}." in f"{key}."]:
         del state[key]

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from grpo_plus.heads.trunk import HeadError, Trunk, unfrozen
+from grpo_plus.qlora.model import bits_of
 
 
 class ModelTrunk(Trunk):
@@ -68,9 +69,8 @@ def _quantised(model: Any) -> str | None:
     """Return the quantisation of the weights in words; None without one."""
     if not getattr(model, "is_quantized", False):
         return None
-    for bits in (4, 8):
-        if getattr(model, f"is_loaded_in_{bits}bit", False):
-            return f"{bits} bits"
+    if bits := bits_of(model):
+        return f"{bits} bits"
     method = getattr(model, "quantization_method", "quantised")
     return f"{getattr(method, 'value', method)} form"
 

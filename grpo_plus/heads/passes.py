@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -28,14 +29,6 @@ def distributed_problems(host: Host, field: str) -> list[str]:
     return []
 
 
-@dataclass(frozen=True)
-class _Read:
-    """The fields of TRL's fused head that the engine reads."""
-
-    log_probs: Tensor
-    entropy: Tensor | None = None
-
-
 class _Reader:
     """A trunk with the interface of a model that scores labels; the score of a label is the result of ``read``.
 
@@ -51,10 +44,11 @@ class _Reader:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.trunk.model, name)
 
-    def __call__(self, *, shift_labels: Tensor, fused_lm_head: bool, **inputs: Any) -> _Read:  # noqa: ARG002
+    def __call__(self, *, shift_labels: Tensor, fused_lm_head: bool, **inputs: Any) -> SimpleNamespace:  # noqa: ARG002
         if "position_ids" not in inputs and self._takes_positions:
             inputs["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
-        return _Read(self._read(self.trunk.hidden(**inputs), shift_labels != IGNORED))
+        log_probs = self._read(self.trunk.hidden(**inputs), shift_labels != IGNORED)
+        return SimpleNamespace(log_probs=log_probs, entropy=None)  # of TRL's fused head
 
 
 def _read_by(head: ScalarHead) -> Callable[[Tensor, Tensor], Tensor]:

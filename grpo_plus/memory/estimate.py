@@ -246,10 +246,7 @@ def head_memory(head: HeadSettings, shape: ModelShape, settings: Settings, dequa
         copied = own.linear_weights / (own.layers if settings.checkpointing else 1)
         between, copies = FULL, settings.width * copied if settings.width < FULL else 0.0
     saved = saved_activations(
-        own,
-        tokens,
-        between if settings.checkpointing else settings.width,
-        checkpointing=settings.checkpointing,
+        own, tokens, between if settings.checkpointing else settings.width, checkpointing=settings.checkpointing
     )
     passing = saved + layer_activations(own, tokens, settings.width) + copies
     return HeadMemory(head.name, head.kind, (FULL + ADAM) * trained, FULL * trained + passing)

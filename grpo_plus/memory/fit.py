@@ -47,10 +47,8 @@ def fit(shape: ModelShape, requested: Settings, capacity: float, *, generations:
     quantise = "" if requested.four_bit else f" (or load_in_4bit: true, which takes {share} weights)"
     outside, coarse = shape.other_weights / (shape.linear_weights + shape.other_weights), ""
     if outside > 0.5:  # mixtures store their experts in one tensor, which bitsandbytes does not quantise
-        quantise, coarse = (
-            "",
-            f" ({outside:.0%} of them outside of linear layers, which bitsandbytes does not quantise)",
-        )
+        quantise = ""
+        coarse = f" ({outside:.0%} of them outside of linear layers, which bitsandbytes does not quantise)"
     for head in least.heads:
         quantise += (
             f"; the {head.name.replace('_', ' ')} (on: {head.kind}) takes {head.resident / GIB:.1f} GiB at all times"

@@ -82,7 +82,7 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
         raise ValueError(
             f"{name} cannot be planned for: no causal language model can be built from its config ({error})"
         ) from error
-    head = model.get_output_embeddings()
+    head, embedded = model.get_output_embeddings(), getattr(model.get_input_embeddings(), "weight", None)
     linear, units = 0, dict[str, int]()
     for path, module in model.named_modules():
         if not isinstance(module, nn.Linear | Conv1D) or module is head:
@@ -108,14 +108,8 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
         linear_weights=linear,
         other_weights=total - linear,
         lora_units=units,
-        head_weights=0 if head is None or _is_tied(model, head) else head.weight.numel(),
+        head_weights=0 if head is None or head.weight is embedded else head.weight.numel(),
     )
-
-
-def _is_tied(model: Any, head: Any) -> bool:
-    """Return True if the head shares the weights of the embeddings."""
-    embeddings = model.get_input_embeddings()
-    return embeddings is not None and embeddings.weight is head.weight
 
 
 def layer_values(config: Any, name: str) -> list[Any]:
@@ -153,7 +147,6 @@ def without_quantisation(config: Any) -> Any:
 
 
 def _intermediate(text: Any) -> int:
-    """Return the feed-forward width of one token."""
     expert = largest(text, "moe_intermediate_size")
     if expert:
         return expert * (largest(text, "num_experts_per_tok") or 1)
@@ -161,7 +154,6 @@ def _intermediate(text: Any) -> int:
 
 
 def _windows(config: Any) -> tuple[int | None, ...]:
-    """Return the windows of layers with a growing cache; layers with a recurrent state have none."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     layers = [layer for layer in DynamicCache(config=config).layers if isinstance(layer, DynamicLayer)]

@@ -22,10 +22,7 @@ _NOT_HERE = {
 }
 
 
-def _stops(
-    *,
-    stop_fraction: Annotated[float, Range(0, 1, open_low=True)] | None = None,
-) -> None:
+def _stops(*, stop_fraction: Annotated[float, Range(0, 1, open_low=True)] | None = None) -> None:
     """The signature of the keywords of every objective, except its pieces."""
 
 

@@ -103,57 +103,34 @@ def piece_of(kind: Kind, name: str, fn: Any, **declared: Any) -> Piece:
     return Piece(kind, name, fn, **declared)
 
 
-_BUILT_IN: dict[Kind, tuple[str, dict[str, str]]] = {
-    "ratio": (
-        "ratio",
-        {
-            "token": "ratio:TOKEN",
-            "sequence": "ratio:SEQUENCE",
-            "sequence_token": "ratio:SEQUENCE_TOKEN",
-            "sequence_sum": "ratio:SEQUENCE_SUM",
-            "none": "ratio:NONE",
-        },
-    ),
+_BUILT_IN: Mapping[Kind, tuple[str, Mapping[str, str]]] = {
+    "ratio": ("ratio", {"ratio": "token sequence sequence_token sequence_sum none"}),
     "surrogate": (
         "surrogate",
         {
-            "clip": "surrogate:CLIP",
-            "is": "surrogate:IS",
-            "logp": "surrogate:LOGP",
-            "cispo": "surrogate:CISPO",
-            "dis": "surrogate:DIS",
-            "dppo_tv": "dppo:DPPO_TV",
-            "dppo_kl": "dppo:DPPO_KL",
-            "up": "up:UP",
-            "fipo": "fipo:FIPO",
-            "sapo": "surrogate:SAPO",
-            "gmpo": "sequence_surrogate:GMPO",
-            "vespo": "sequence_surrogate:VESPO",
-            "target": "target:TARGET",
-            "tpo": "tpo:TPO",
-            "real": "real:REAL",
+            "surrogate": "clip is logp cispo dis sapo",
+            "sequence_surrogate": "gmpo vespo",
+            "dppo": "dppo_tv dppo_kl",
+            "up": "up",
+            "fipo": "fipo",
+            "target": "target",
+            "tpo": "tpo",
+            "real": "real",
         },
     ),
-    "kl": ("KL estimator", {"k1": "kl:K1", "k2": "kl:K2", "k3": "kl:K3"}),
-    "reduce": (
-        "reduction",
-        {
-            "sequence_mean": "reduce:SEQUENCE_MEAN",
-            "token_mean": "reduce:TOKEN_MEAN",
-            "constant": "reduce:CONSTANT",
-            "sequence_sum": "reduce:SEQUENCE_SUM",
-            "prompt_mean": "reduce:PROMPT_MEAN",
-        },
-    ),
+    "kl": ("KL estimator", {"kl": "k1 k2 k3"}),
+    "reduce": ("reduction", {"reduce": "sequence_mean token_mean constant sequence_sum prompt_mean"}),
 }
-"""Each kind in words, and its built-in pieces: a line each, the file in this folder and the `Piece` in it."""
+"""Each kind in words, and the names of its built-in pieces by file of this folder; the `Piece` is NAME there."""
 
 piece_registries: dict[Kind, Registry[Piece]] = {
     kind: Registry(
         words,
-        builtins={name: f"grpo_plus.objectives.{where}" for name, where in pieces.items()},
+        builtins={
+            name: f"grpo_plus.objectives.{file}:{name.upper()}" for file in files for name in files[file].split()
+        },
         adopt=partial(adopt, kind),
     )
-    for kind, (words, pieces) in _BUILT_IN.items()
+    for kind, (words, files) in _BUILT_IN.items()
 }
 """One registry a kind."""

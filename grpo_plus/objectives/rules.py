@@ -105,10 +105,6 @@ class Draft:
         """Return a trait of a piece, or None without the piece."""
         return getattr(self.pieces.get(kind), trait, None)
 
-    def name(self, kind: str) -> str:
-        """Return the name of a piece."""
-        return str(self.of("name", kind))
-
 
 # fmt: off
 _PARTS = "Take ratio token or sequence_token (objective 'gspo_token'), or an advantage estimator per completion"
@@ -120,13 +116,13 @@ RULES = ConfigPart("{c.title}", bool, (
              when=lambda c: c.of("kind") == "loss" and "ratio" in c.keywords),
     excludes("ratio", "{c.pieces[surrogate].name!r} reads {c.reads}", way="Remove ratio",
              when=lambda c: "ratio" in c.keywords and "ratio" in c.pieces and bool(c.of("ratios"))
-             and c.name("ratio") not in c.of("ratios")),
+             and c.of("name", "ratio") not in c.of("ratios")),
     needs("a ratio", "{c.pieces[surrogate].name!r} reads one, and ratio is 'none'",
           way="For plain policy gradients use the surrogate 'logp'",
-          when=lambda c: c.of("kind") == "surrogate" and c.name("ratio") == "none" and not c.of("ratios")),
+          when=lambda c: c.of("kind") == "surrogate" and c.of("name", "ratio") == "none" and not c.of("ratios")),
     excludes("reduce", "{c.pieces[surrogate].name!r} is a mean over {c.units}, so its reduction "
              "is {c.pieces[surrogate].reduce}", way="Remove reduce",
-             when=lambda c: "reduce" in c.pieces and c.of("reduce") not in (None, "", c.name("reduce"))),
+             when=lambda c: "reduce" in c.pieces and c.of("reduce") not in (None, "", c.of("name", "reduce"))),
     # The KL term: its presence.
     excludes("beta {c.beta!r}", "it would reward divergence", way="Set it to 0 or more",
              when=lambda c: isinstance(c.beta, int | float) and c.beta < 0),

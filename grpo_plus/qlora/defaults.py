@@ -59,7 +59,7 @@ def quantised_defaults(
     Options set by the user in a file or as a flag (``explicit``) are never changed. ``stored`` is 4 or 8 for a
     checkpoint already quantised by bitsandbytes.
     """
-    bits = bits_of_options(values) or stored
+    bits = requested_bits(values) or stored
     if bits is None:
         return []
     precision = _precision(values, explicit, device)
@@ -70,7 +70,7 @@ def quantised_defaults(
         *_precision_defaults(precision, explicit),
         Default("dtype", dtype, "of products, embeddings and cache; TRL's float32 takes twice the memory"),
     ]
-    if bits_of_options(values) == 4:
+    if requested_bits(values) == 4:
         defaults.append(Default("use_bnb_nested_quant", True, "quantises the scales too: 0.4 bits a weight less"))
     if values.get("use_peft") or "use_peft" not in explicit:
         optimizer = "paged_adamw_8bit" if cuda else "adamw_torch"
@@ -87,13 +87,6 @@ def quantised_defaults(
         plain = {"use_reentrant": False}
         defaults.append(Default("gradient_checkpointing_kwargs", plain, "the variant that works with frozen inputs"))
     return [default for default in defaults if default.name not in explicit and default.name in values]
-
-
-def bits_of_options(values: Mapping[str, Any]) -> int | None:
-    """Return 4 or 8 if the run requests it of bitsandbytes; TRL refuses both at once."""
-    if values.get("load_in_4bit"):
-        return 4
-    return 8 if values.get("load_in_8bit") else None
 
 
 def stored_bits(values: Mapping[str, Any]) -> int | None:
@@ -143,8 +136,8 @@ def fill_parser(
     flags = {argument.partition("=")[0] for argument in arguments}
     actions = parser._actions  # noqa: SLF001 - argparse has no public list of its options
     explicit = {*from_file, *(action.dest for action in actions if flags & set(action.option_strings))}
-    stored = None if bits_of_options(values) is not None else stored_bits(values)
-    if bits_of_options(values) is None and stored is None:
+    stored = None if requested_bits(values) is not None else stored_bits(values)
+    if requested_bits(values) is None and stored is None:
         return []
     device = device or Device.present(use_cpu=bool(values.get("use_cpu")))
     defaults = quantised_defaults(values, explicit, device, stored)

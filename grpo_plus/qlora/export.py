@@ -13,16 +13,9 @@ from grpo_verifiers.files import read_text
 ADAPTER = "adapter_config.json"
 _WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _TOKENIZER = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-)
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json",
+    "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
 SAMPLE = "Natalia sold 48 clips in April and half as many in May. In all she sold 48 + 24 = \\boxed{72} clips."
 """Text scored before and after a merge, to measure the difference."""
 
@@ -129,7 +122,6 @@ def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> torch.T
 
 @torch.no_grad()
 def _score(model: Any, tokenizer: Any) -> torch.Tensor:
-    """Return (T,) log-probabilities of the tokens of `SAMPLE` after the first."""
     ids = tokenizer(SAMPLE, return_tensors="pt").input_ids.to(model.device)
     logits = model(input_ids=ids).logits[0, :-1].float()
     logps: torch.Tensor = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)

@@ -29,9 +29,7 @@ def method_of(config: Any) -> str | None:
 
 
 def requested_bits(quantisation: Any) -> int | None:
-    """Return 4 or 8 if a quantisation config (object or mapping) requests it of bitsandbytes."""
-    if quantisation is None:
-        return None
+    """Return 4 or 8 if a quantisation config or options (object or mapping) request it of bitsandbytes."""
     if _read(quantisation, "load_in_4bit"):
         return 4
     return 8 if _read(quantisation, "load_in_8bit") else None

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from grpo_plus.objectives.ratio_use import reads_old_logps
+from grpo_plus.objectives.objective import reads_old_logps
 from grpo_plus.recipe.choice import UNSCORED, ConfigFacts
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.settings import REWARD_MODEL, DiagnosisOptions

@@ -157,7 +157,6 @@ class AllowedTokens:
 
 
 def _sizes(counts: torch.Tensor, words: int) -> torch.Tensor:
-    """Return the size of each part in words."""
     return torch.where(counts == BITS, words, counts.long())
 
 

@@ -29,15 +29,6 @@ class RowBatch:
     logits: torch.Tensor
     reach: int
 
-    @property
-    def completion_lengths(self) -> torch.Tensor:
-        """The number of sampled tokens of each row."""
-        return self.length - self.start
-
-    def tokens(self) -> torch.Tensor:
-        """Return the tokens of each row, (R, S), padded with a token of the row."""
-        return self.text[:, : self.reach]
-
     def add(self, tokens_R: torch.Tensor) -> None:
         """Append a token to each row."""
         if self.reach + 1 > self.text.shape[1]:

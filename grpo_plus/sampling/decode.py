@@ -66,8 +66,6 @@ def decode(
 
 
 class _Decoding:
-    """One call of `decode`."""
-
     def __init__(  # noqa: PLR0917 - one caller
         self,
         model: Any,
@@ -133,9 +131,8 @@ class _Decoding:
         return batch
 
     def _draw(self, batch: RowBatch) -> None:
-        """Sample one token for every row."""
-        places_R = batch.completion_lengths
-        scores_RV: torch.Tensor = self.chain(batch.tokens(), batch.logits)
+        places_R = batch.length - batch.start
+        scores_RV: torch.Tensor = self.chain(batch.text[:, : batch.reach], batch.logits)
         vocabulary = scores_RV.shape[1]
         furthest = batch.reach - self.shortest + 1  # no row has more tokens after this
         if self.sampling.draw:

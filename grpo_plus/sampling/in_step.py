@@ -89,8 +89,6 @@ def _around(model: Any, plain: Any, device: torch.device) -> Iterator[None]:
 
 
 class _Agreement:
-    """The message that ranks exchange before every pass."""
-
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.inside = False

@@ -21,14 +21,9 @@ from grpo_verifiers.redaction import get_logger
 logger = get_logger(__name__)
 
 METHODS = (
-    "generate",
-    "_sample",
-    "_get_logits_processor",
-    "_get_stopping_criteria",
-    "_prepare_generation_config",
-    "_update_model_kwargs_for_generation",
-    "prepare_inputs_for_generation",
-)
+    "generate", "_sample", "_get_logits_processor", "_get_stopping_criteria", "_prepare_generation_config",
+    "_update_model_kwargs_for_generation", "prepare_inputs_for_generation",
+)  # fmt: skip
 """Methods that ``generate`` calls; a model that overrides one must use its own ``generate``."""
 SHARE = 0.7
 """Share of the free memory for caches: one layer exists twice while a cache grows."""
@@ -102,13 +97,7 @@ class Rollout:
         # Around all passes, so that autocast's cache of cast weights lives across them; each pass turns it on again.
         with torch.autocast(ids.device.type, enabled=False) if self._alone else nullcontext():
             decoded = decode(
-                plain,
-                prompts,
-                sampling,
-                most_rows=rows,
-                device=ids.device,
-                support=log,
-                again=self._alone,
+                plain, prompts, sampling, most_rows=rows, device=ids.device, support=log, again=self._alone
             )
         if log is not None:
             self.allowed = log.rows([len(row) for row in decoded.completions])

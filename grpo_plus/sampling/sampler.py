@@ -74,29 +74,19 @@ def _or(value: float | None, default: float) -> float:
 
 def processors(sampling: Sampling) -> Any:
     """Return the chain of logits processors that `generate` would build."""
-    from transformers import (
-        LogitsProcessorList,
-        MinPLogitsWarper,
-        RepetitionPenaltyLogitsProcessor,
-        TemperatureLogitsWarper,
-        TopKLogitsWarper,
-        TopPLogitsWarper,
-    )
+    import transformers
 
-    chain = LogitsProcessorList()
-    if sampling.repetition_penalty != 1.0:
-        chain.append(RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
-    if not sampling.draw:
-        return chain
-    if sampling.temperature != 1.0:
-        chain.append(TemperatureLogitsWarper(sampling.temperature))
-    if sampling.top_k != 0:
-        chain.append(TopKLogitsWarper(sampling.top_k))
-    if sampling.top_p < 1.0:
-        chain.append(TopPLogitsWarper(sampling.top_p))
-    if sampling.min_p is not None:
-        chain.append(MinPLogitsWarper(sampling.min_p))
-    return chain
+    chain: list[tuple[Any, float | None, float | None]] = [
+        (transformers.RepetitionPenaltyLogitsProcessor, sampling.repetition_penalty, 1.0)
+    ]
+    if sampling.draw:
+        chain += [
+            (transformers.TemperatureLogitsWarper, sampling.temperature, 1.0),
+            (transformers.TopKLogitsWarper, sampling.top_k, 0),
+            (transformers.TopPLogitsWarper, min(sampling.top_p, 1.0), 1.0),
+            (transformers.MinPLogitsWarper, sampling.min_p, None),
+        ]
+    return transformers.LogitsProcessorList([kind(value) for kind, value, neutral in chain if value != neutral])
 
 
 def pick(scores_RV: torch.Tensor, numbers_R: torch.Tensor) -> torch.Tensor:

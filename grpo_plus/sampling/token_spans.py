@@ -98,7 +98,6 @@ def scorer_steps(result: Any, count: int, *, first: int = 0) -> tuple[list[list[
 
 
 def _triples(steps: Any) -> list[tuple[int, int, float]]:
-    """Return steps after the checks of a verdict's steps."""
     placed = [(Step(start, end, None), _score(score)) for start, end, score in steps]
     in_order(step for step, _ in placed)
     return [(step.start, step.end, score) for step, score in placed]

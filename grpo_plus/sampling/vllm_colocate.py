@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from grpo_plus.sampling.allowed_tokens import from_ids
-from grpo_plus.sampling.vllm_push import room_for
-from grpo_plus.sampling.vllm_support import FARTHEST, allowed_ids, logprobs_count
+from grpo_plus.sampling.vllm_push import FARTHEST, allowed_ids, logprobs_count, room_for
 
 
 def on_cpu() -> bool:

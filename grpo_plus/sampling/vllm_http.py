@@ -125,7 +125,6 @@ class Client:
         return [str(item) for item in self._list("/collective_rpc", body, "results") or ()]
 
     def _list(self, path: str, body: Any, name: str) -> list[Any] | None:
-        """Return the list under this name in a response; None if there is none."""
         status, text = self.request("POST", path, body)
         try:
             value = json.loads(text)[name] if status == 200 else None

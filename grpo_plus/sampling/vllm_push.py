@@ -1,8 +1,13 @@
 """Ways to transfer weights to a vLLM server: the part of `VllmServer` that depends on the way.
 
 All processes call `save`; only the process that talks to the server calls the other methods.
+
+The allowed tokens of truncated sampling are read from the top log-probabilities at each sampled token. Processed ones
+are those after top-k, top-p and min-p: -inf for an excluded token. If the top tokens include an excluded one, they
+include all allowed tokens. Otherwise there may be more, and the set is unknown.
 """
 
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +15,51 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.sampling.vllm_http import Client, ServerError, message
-from grpo_plus.sampling.vllm_support import server_flags
+
+LEAST, MOST = 20, 128
+"""Log-probabilities requested: vLLM's default ``--max-logprobs``, and the number for top-p and min-p."""
+FARTHEST = 1024
+"""The most requested: each takes about 40 bytes of the response, at every token."""
+NEVER = -9000.0
+"""A log-probability below this means -inf, which JSON lacks: servers return -9999."""
+
+_MARK = "token_id:"
+NEUTRAL = {"top_p": (None, 1, 1.0), "top_k": (None, 0, -1), "min_p": (None, 0, 0.0)}
+
+
+def logprobs_count(sampling: Mapping[str, Any], vocabulary: int | None = None) -> int:
+    """Return the number of log-probabilities to request at each token; 0 without truncation."""
+    if all(sampling.get(name) in neutral for name, neutral in NEUTRAL.items()):
+        return 0
+    top, count = sampling.get("top_k"), MOST
+    if isinstance(top, int) and top > 0:
+        alone = all(sampling.get(name) in NEUTRAL[name] for name in ("top_p", "min_p"))
+        count = min(top + 1, MOST) if not alone else top + 1 if top < FARTHEST else LEAST
+    return min(count, vocabulary - 1) if vocabulary else count
+
+
+def server_flags(count: int) -> str:
+    """Return the flags of a server that can return ``count`` log-probabilities at each token."""
+    return "--logprobs-mode processed_logprobs" + (f" --max-logprobs {count}" if count > LEAST else "")
+
+
+def allowed_ids(logps: Mapping[int, float]) -> list[int] | None:
+    """Return the allowed tokens among the top ones with their log-probabilities; None if there may be more."""
+    ids = [token for token, logp in logps.items() if not math.isnan(logp) and logp > NEVER]
+    return sorted(ids) if ids and len(ids) < len(logps) else None
+
+
+def from_json(top: Any) -> list[list[int] | None]:
+    """Return `allowed_ids` of each token of a completion, from the ``top_logprobs`` of a response."""
+
+    def one(logps: Any) -> list[int] | None:
+        try:
+            return allowed_ids({int(name.removeprefix(_MARK)): float(logp) for name, logp in logps.items()})
+        except (AttributeError, ValueError, TypeError):  # no mapping of numbers
+            return None
+
+    return [one(logps) for logps in top] if isinstance(top, list) else []
+
 
 BASE_CHANGING = ("pissa", "olora", "loftq", "corda", "lora_ga")
 """Initializations of an adapter that change the base weights, unknown to the server."""
@@ -72,10 +121,6 @@ class Weights:
     model: Callable[[], Any]
     gather: Callable[[Callable[[str], bool]], Mapping[str, Any]] | None = None
 
-    def tensors(self, selected: Callable[[str], bool]) -> Mapping[str, Any] | None:
-        """Return tensors by name, gathered from all processes; None if the model is not sharded."""
-        return None if self.gather is None else self.gather(selected)
-
 
 @dataclass(frozen=True)
 class AdapterPush:
@@ -110,7 +155,7 @@ class AdapterPush:
         """Write the current weights; every process must call it, one of them with ``write``."""
         model = weights.model()
         active = model.active_adapters[0]
-        tensors = weights.tensors(lambda name: f".{active}." in name)
+        tensors = weights.gather and weights.gather(lambda name: f".{active}." in name)
         if not write:
             return
         further = {} if tensors is None else {"state_dict": dict(tensors)}
@@ -166,7 +211,7 @@ class FilePush:
 
     def save(self, weights: Weights, path: Path, *, write: bool) -> None:
         """Write the current weights; every process must call it, one of them with ``write``."""
-        tensors = weights.tensors(lambda _: True)
+        tensors = weights.gather and weights.gather(lambda _: True)
         if write:
             weights.model().save_pretrained(path, state_dict=None if tensors is None else dict(tensors))
 

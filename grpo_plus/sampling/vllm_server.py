@@ -18,8 +18,7 @@ from safetensors import SafetensorError
 
 from grpo_plus.sampling.allowed_tokens import from_ids, unknown
 from grpo_plus.sampling.vllm_http import PAUSES, Client, ServerError, ServerLostError, UnknownModelError
-from grpo_plus.sampling.vllm_push import Push, Weights
-from grpo_plus.sampling.vllm_support import LEAST, MOST, from_json, logprobs_count
+from grpo_plus.sampling.vllm_push import LEAST, MOST, Push, Weights, from_json, logprobs_count
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)

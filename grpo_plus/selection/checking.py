@@ -111,7 +111,6 @@ def named(history: PromptHistory, prompt: int) -> str:
 
 
 def _added(selection: Selection) -> dict[str, inspect.Parameter]:
-    """The parameters that all selections have."""
     more = {name: p for name, p in keywords_of(common).items() if selection.draws or name == "decay"}
     if "weighted" in more:
         more["weighted"] = more["weighted"].replace(default=selection.weighted)
@@ -119,5 +118,4 @@ def _added(selection: Selection) -> dict[str, inspect.Parameter]:
 
 
 def _history(selection: Selection) -> list[str]:
-    """The name of the parameter for the history."""
     return list(inspect.signature(selection.fn).parameters)[:1]

@@ -56,17 +56,16 @@ def curriculum(
     if (column is None) == (file is None):
         both = "column and file are both set" if column is not None else "column and file are both unset"
         raise SelectionOutputError(f"selection 'curriculum': {both}, expected one of them as the difficulty.")
-    difficulty_P = _of_column(history, column) if column is not None else _of_file(history, str(file), verifier)
+    if column is None:
+        difficulty_P = _of_file(history, str(file), verifier)
+    elif column in history.columns:
+        difficulty_P = _numbers(history, history.columns[column], f"the column {column!r}")
+    else:
+        raise SelectionOutputError(f"selection 'curriculum': {unknown('column', column, history.columns)}")
     share = min(1.0, start + (1 - start) * history.progress / full)
     order = difficulty_P.sort().values
     hardest = order[max(0, math.ceil(share * len(order) - 1e-9) - 1)]
     return (difficulty_P <= hardest).double()
-
-
-def _of_column(history: PromptHistory, column: str) -> Tensor:
-    if column not in history.columns:
-        raise SelectionOutputError(f"selection 'curriculum': {unknown('column', column, history.columns)}")
-    return _numbers(history, history.columns[column], f"the column {column!r}")
 
 
 def _of_file(history: PromptHistory, file: str, verifier: str | None) -> Tensor:
@@ -88,7 +87,6 @@ def _of_file(history: PromptHistory, file: str, verifier: str | None) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _pass_rates(path: Path, _stamp: int, verifier: str | None) -> dict[bytes, float]:
-    """The share of right samples by the digest of the prompt."""
     right: dict[bytes, list[bool]] = {}
     for number, line in enumerate(read_text(path).splitlines(), 1):
         try:

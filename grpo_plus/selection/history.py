@@ -129,12 +129,7 @@ class PromptHistory:
         return self.seen & ((rate < edge) | (rate > 1 - edge))
 
     def observed(
-        self,
-        index_N: Sequence[int],
-        totals_N: Tensor,
-        *,
-        decay: float,
-        read_NK: Tensor | None = None,
+        self, index_N: Sequence[int], totals_N: Tensor, *, decay: float, read_NK: Tensor | None = None
     ) -> "PromptHistory":
         """Return the history after one generation batch: the prompt and the total reward of each completion.
 

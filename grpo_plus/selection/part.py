@@ -57,8 +57,7 @@ class Selection:
                 f"the selection {self.name!r} has a keyword {reserved[0]!r}, which every selection has: rename it."
             )
         if not self.formula:
-            text = inspect.getdoc(self.fn) or ""
-            object.__setattr__(self, "formula", text.strip().partition("\n")[0].rstrip("."))
+            object.__setattr__(self, "formula", (inspect.getdoc(self.fn) or "").strip().partition("\n")[0].rstrip("."))
 
     @property
     def title(self) -> str:

@@ -1,7 +1,6 @@
 """The registry of selections, and the decorator that adds to it."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from grpo_plus.selection.part import Selection
@@ -11,14 +10,11 @@ from grpo_verifiers.rules import PartRule
 F = TypeVar("F", bound=Callable[..., Any])
 
 _BUILTINS = (
-    "contrast",
-    "curriculum",
-    "uniform",
-)
+    "contrast", "curriculum", "uniform",
+)  # fmt: skip
 
 
 def _adopt(name: str, value: Any) -> Selection:
-    """Convert the object of a reference or entry point to a selection."""
     return value if isinstance(value, Selection) else part_of_function(value, Selection) or Selection(name, value)
 
 
@@ -66,10 +62,8 @@ def register_selection(
     return decorate
 
 
-def get_selection(name: str, base: Path | None = None) -> Selection:
+def get_selection(name: str) -> Selection:
     """Return the selection of a built-in, registered or installed name, ``package.module:attr`` or ``./file.py:attr``.
-
-    Relative paths start from ``base``, by default the working directory.
 
     >>> get_selection("contrast").name
     'contrast'
@@ -78,7 +72,7 @@ def get_selection(name: str, base: Path | None = None) -> Selection:
         UnknownNameError: lists the names and the nearest match.
         PluginError: it cannot be imported; its own traceback is the cause.
     """
-    return selections.get(name, base=base)
+    return selections.get(name)
 
 
 def selection_of(part: "str | Selection | Callable[..., Any]") -> Selection:

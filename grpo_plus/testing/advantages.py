@@ -4,7 +4,6 @@ All checks look at the advantages of `compute_advantages`, which are used in tra
 """
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +13,7 @@ from grpo_plus.advantages.checking import keyword_problems, parts_of, require_ke
 from grpo_plus.advantages.compute import compute_advantages
 from grpo_plus.advantages.registry import estimator_of
 from grpo_plus.advantages.table import RewardTable, StepScores
-from grpo_plus.testing.contract import Kit, Part, Subject, label_of, leaves_alone, refuses, reloaded, same_bits
+from grpo_plus.testing.contract import Kit, Part, Subject, checks_of, label_of, leaves_alone
 from grpo_verifiers.testing.contract import ContractCheck
 
 if TYPE_CHECKING:
@@ -95,7 +94,6 @@ def take(table: RewardTable, order: Tensor) -> RewardTable:
 
 
 def _with_values(table: RewardTable, chosen: Tensor, reward: Any, score: Any) -> RewardTable:
-    """The table with other rewards and step scores for the chosen completions."""
     rewards = table.rewards.clone()
     rewards[chosen] = torch.as_tensor(reward, dtype=rewards.dtype)
     assert table.steps is not None
@@ -312,22 +310,6 @@ def check_partial_nan_is_finite(subject: Subject) -> None:
         raise AssertionError(f"values are not finite: {got.tolist()}")
 
 
-def check_deterministic(subject: Subject) -> None:
-    """The same table gives the same bits, in any state of the random generators."""
-    same_bits(lambda: _run(subject, sample_table()))
-
-
-def check_pickles(subject: Subject) -> None:
-    """The estimator survives pickling, as other processes need."""
-    table = sample_table()
-    _same(_run(replace(subject, part=reloaded(subject.part)), table), _run(subject, table), "after pickling")
-
-
-def check_unknown_keyword_raises(subject: Subject) -> None:
-    """A keyword that the estimator does not have is refused, not swallowed."""
-    refuses(partial(keyword_problems, subject.part), subject)
-
-
 def _praises(subject: Subject) -> bool:
     """Return True if a higher reward should give a higher advantage: a mix needs weights of at least 0."""
     return subject.part.per != "parts" or all(weight >= 0 for weight in subject.keywords["parts"].values())
@@ -338,7 +320,6 @@ def _group_relative(subject: Subject) -> bool:
 
 
 def _resolve(part: Part) -> Subject:
-    """Return the subject of a name, a function, or a pair of one and its keywords."""
     source, keywords = part if isinstance(part, tuple) else (part, {})
     estimator = estimator_of(source)
     require_keywords(estimator, keywords)
@@ -347,22 +328,13 @@ def _resolve(part: Part) -> Subject:
 
 KIT = Kit(
     _resolve,
-    (
-        ContractCheck("shape_and_dtype", check_shape_and_dtype),
-        ContractCheck("float64", check_float64),
-        ContractCheck("leaves_table_alone", check_leaves_table_alone),
-        ContractCheck("constant_group_is_zero", check_constant_group_is_zero, _group_relative),
-        ContractCheck("group_of_one_is_zero", check_group_of_one_is_zero, _group_relative),
-        ContractCheck("groups_by_id", check_groups_by_id),
-        ContractCheck("better_is_never_worse", check_better_is_never_worse, _praises),
-        ContractCheck("weight_zero_is_absent", check_weight_zero_is_absent),
-        ContractCheck("weights_count", check_weights_count),
-        ContractCheck("weights_have_a_sign", check_weights_have_a_sign),
-        ContractCheck("no_leak_between_groups", check_no_leak_between_groups, _group_relative),
-        ContractCheck("unscorable_is_zero_and_absent", check_unscorable_is_zero_and_absent),
-        ContractCheck("partial_nan_is_finite", check_partial_nan_is_finite),
-        ContractCheck("deterministic", check_deterministic),
-        ContractCheck("pickles", check_pickles),
-        ContractCheck("unknown_keyword_raises", check_unknown_keyword_raises),
+    checks_of(
+        globals(),
+        lambda subject: _run(subject, sample_table()),
+        keyword_problems,
+        constant_group_is_zero=_group_relative,
+        group_of_one_is_zero=_group_relative,
+        better_is_never_worse=_praises,
+        no_leak_between_groups=_group_relative,
     ),
 )

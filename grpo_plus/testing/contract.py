@@ -1,8 +1,9 @@
 """Contract kits by kind of part, and the decorator that makes tests of them."""
 
+import inspect
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -55,25 +56,52 @@ def label_of(name: str, keywords: Mapping[str, Any]) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in keywords.items())})" if keywords else name
 
 
-def reloaded(part: Any) -> Any:
-    """Return a part after pickling, as other processes get it."""
-    try:
-        return pickle.loads(pickle.dumps(part))  # noqa: S301 - pickled in this line
-    except Exception as error:
-        raise AssertionError(f"cannot be pickled: {error}. Define the function at the top of a module.") from error
+def checks_of(
+    module: Mapping[str, Any],
+    output: "Callable[[Subject], Tensor]",
+    problems: Callable[[Any, Mapping[str, Any]], Sequence[object]],
+    **applies: Callable[[Subject], bool],
+) -> tuple[ContractCheck[Subject], ...]:
+    """Return the checks of a kit: its functions ``check_NAME(subject)`` in their order, and three of every kit.
 
-
-def same_bits(run: "Callable[[], Tensor]") -> None:
-    """Raise if two runs with different random states differ."""
+    ``output`` runs a subject on a sample, ``problems`` are those of a part with keywords, ``applies`` has conditions of
+    checks by their names.
+    """
     import torch
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        first = run()
-        torch.manual_seed(2)
-        second = run()
-    if not torch.equal(first, second):
-        raise AssertionError(f"two runs differ: {first.tolist()} and {second.tolist()}")
+    def deterministic(subject: Subject) -> None:
+        """The same input gives the same bits, in any state of the random generators: all ranks compute alike."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            first = output(subject)
+            torch.manual_seed(2)
+            second = output(subject)
+        if not torch.equal(first, second):
+            raise AssertionError(f"two runs differ: {first.tolist()} and {second.tolist()}")
+
+    def pickles(subject: Subject) -> None:
+        """It survives pickling, as other processes need."""
+        try:
+            part = pickle.loads(pickle.dumps(subject.part))  # noqa: S301 - pickled in this line
+        except Exception as error:
+            raise AssertionError(f"cannot be pickled: {error}. Define the function at the top of a module.") from error
+        got, expected = output(replace(subject, part=part)), output(subject)
+        if not torch.equal(got, expected):
+            raise AssertionError(f"after pickling: got {got.tolist()}, expected {expected.tolist()}")
+
+    def unknown_keyword_raises(subject: Subject) -> None:
+        """A keyword that it does not have is refused, not swallowed."""
+        if not problems(subject.part, {**subject.keywords, "no_such_keyword": 1}):
+            text = "no problem is reported for no_such_keyword=1: name the keywords instead of taking **any"
+            raise AssertionError(text)
+
+    own = {
+        name.removeprefix("check_"): run
+        for name, run in module.items()
+        if name.startswith("check_") and list(inspect.signature(run).parameters) == ["subject"]
+    }
+    shared = {run.__name__: run for run in (deterministic, pickles, unknown_keyword_raises)}
+    return tuple(ContractCheck(name, run, applies.get(name, lambda _: True)) for name, run in (own | shared).items())
 
 
 def leaves_alone(title: str, values: Mapping[str, Any], run: Callable[[], object]) -> None:
@@ -87,17 +115,8 @@ def leaves_alone(title: str, values: Mapping[str, Any], run: Callable[[], object
             raise AssertionError(f"{title}.{name} was changed in place")
 
 
-def refuses(problems: Callable[[Mapping[str, Any]], Sequence[object]], subject: Subject) -> None:
-    """Raise if an unknown keyword is no problem."""
-    if not problems({**subject.keywords, "no_such_keyword": 1}):
-        raise AssertionError("no problem is reported for no_such_keyword=1: name the keywords instead of taking **any")
-
-
 def parametrize_with_checks(
-    parts: Iterable[Part],
-    *,
-    kind: str = "advantage",
-    expected_failures: Mapping[str, Mapping[str, str]] | None = None,
+    parts: Iterable[Part], *, kind: str = "advantage", expected_failures: Mapping[str, Mapping[str, str]] | None = None
 ) -> "pytest.MarkDecorator":
     """Parametrise a test over parts and the checks that apply to them; needs pytest.
 

@@ -14,7 +14,7 @@ from grpo_plus.objectives.batch import Counts, TokenBatch
 from grpo_plus.objectives.compose import build_objective, compose_objective
 from grpo_plus.objectives.group import GroupScores
 from grpo_plus.objectives.objective import Objective, Unreduced
-from grpo_plus.testing.contract import Kit, Part, Subject, label_of, leaves_alone, refuses, reloaded, same_bits
+from grpo_plus.testing.contract import Kit, Part, Subject, checks_of, label_of, leaves_alone
 from grpo_verifiers.testing.contract import ContractCheck
 
 if TYPE_CHECKING:
@@ -106,14 +106,12 @@ def _with_pulls(objective: Objective, batch: TokenBatch) -> TokenBatch:
 
 
 def _changed(batch: TokenBatch, change: "Callable[[Tensor], Tensor]") -> TokenBatch:
-    """The batch with ``change`` applied to every tensor."""
     tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
     changes: dict[str, Any] = {name: change(value) for name, value in tensors.items() if isinstance(value, Tensor)}
     return replace(batch, **changes)
 
 
 def _run(subject: Subject, batch: TokenBatch) -> tuple[Tensor, Tensor, Unreduced]:
-    """The loss, its gradient with respect to the log-probabilities, and the unreduced values."""
     logps = batch.logps.clone().requires_grad_()
     objective: Objective = subject.part.objective
     batch = _with_pulls(objective, batch)
@@ -298,37 +296,9 @@ def _direct(direction: Tensor, pushed: Tensor, batch: TokenBatch, title: str) ->
         )
 
 
-def check_deterministic(subject: Subject) -> None:
-    """The same batch gives the same bits again, in any random state."""
-    same_bits(lambda: _run(subject, sample_batch(subject.part))[1])
-
-
-def check_pickles(subject: Subject) -> None:
-    """The objective survives pickling, as other processes need."""
-    batch = sample_batch(subject.part)
-    other = replace(subject, part=replace(subject.part, objective=reloaded(subject.part.objective)))
-    _same(_run(other, batch)[1], _run(subject, batch)[1], "after pickling")
-
-
-def check_unknown_keyword_raises(subject: Subject) -> None:
-    """A keyword that the objective does not have is refused, not swallowed."""
-    built: Built = subject.part
-    refuses(lambda keywords: compose_objective(built.source, keywords, beta=built.beta)[1], subject)
-
-
 def _per_token(subject: Subject) -> bool:
     objective: Objective = subject.part.objective
     return not (objective.ratio.piece.per_completion or objective.surrogate.piece.per_completion)
-
-
-def _by_token(subject: Subject) -> bool:
-    objective: Objective = subject.part.objective
-    return _per_token(subject) and not objective.makes_targets
-
-
-def _idle_at_zero(subject: Subject) -> bool:
-    objective: Objective = subject.part.objective
-    return objective.zero_advantage_means_zero_gradient
 
 
 def _resolve(part: Part) -> Subject:
@@ -343,20 +313,12 @@ def _resolve(part: Part) -> Subject:
 
 KIT = Kit(
     _resolve,
-    (
-        ContractCheck("shape_and_dtype", check_shape_and_dtype),
-        ContractCheck("float64", check_float64),
-        ContractCheck("ignores_masked_tokens", check_ignores_masked_tokens),
-        ContractCheck("extreme_logps", check_extreme_logps),
-        ContractCheck("leaves_batch_alone", check_leaves_batch_alone),
-        ContractCheck("split_invariance", check_split_invariance),
-        ContractCheck("shares", check_shares),
-        ContractCheck("advantages_per_token", check_advantages_per_token, _per_token),
-        ContractCheck("zero_advantage_zero_gradient", check_zero_advantage_zero_gradient, _idle_at_zero),
-        ContractCheck("advantages_direct", check_advantages_direct),
-        ContractCheck("advantages_of_tokens_direct", check_advantages_of_tokens_direct, _by_token),
-        ContractCheck("deterministic", check_deterministic),
-        ContractCheck("pickles", check_pickles),
-        ContractCheck("unknown_keyword_raises", check_unknown_keyword_raises),
+    checks_of(
+        globals(),
+        lambda subject: _run(subject, sample_batch(subject.part))[1],
+        lambda built, keywords: compose_objective(built.source, keywords, beta=built.beta)[1],
+        advantages_per_token=_per_token,
+        zero_advantage_zero_gradient=lambda subject: subject.part.objective.zero_advantage_means_zero_gradient,
+        advantages_of_tokens_direct=lambda subject: _per_token(subject) and not subject.part.objective.makes_targets,
     ),
 )

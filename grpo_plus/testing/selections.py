@@ -5,7 +5,6 @@ All checks look at `selection_weights`, which are used to sample prompts.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +14,7 @@ from grpo_plus.selection.checking import keyword_problems, own_keywords, selecti
 from grpo_plus.selection.history import PromptHistory
 from grpo_plus.selection.part import Selection, SelectionKeywordError
 from grpo_plus.selection.registry import selection_of
-from grpo_plus.testing.contract import Kit, Part, Subject, label_of, leaves_alone, refuses, reloaded, same_bits
+from grpo_plus.testing.contract import Kit, Part, Subject, checks_of, label_of, leaves_alone
 from grpo_verifiers.testing.contract import ContractCheck
 
 if TYPE_CHECKING:
@@ -113,25 +112,7 @@ def check_permutes(subject: Subject) -> None:
             raise AssertionError(f"{text} for one of them")
 
 
-def check_deterministic(subject: Subject) -> None:
-    """The same history gives the same bits, in any state of the random generators: all ranks sample alike."""
-    same_bits(lambda: _run(subject, sample_history()))
-
-
-def check_pickles(subject: Subject) -> None:
-    """The selection survives pickling, as other processes need."""
-    history = sample_history()
-    if not torch.equal(_run(replace(subject, part=reloaded(subject.part)), history), _run(subject, history)):
-        raise AssertionError("other weights after pickling")
-
-
-def check_unknown_keyword_raises(subject: Subject) -> None:
-    """A keyword that the selection does not have is refused, not swallowed."""
-    refuses(partial(keyword_problems, subject.part), subject)
-
-
 def _resolve(part: Part) -> Subject:
-    """Return the subject of a name, a function, or a pair of one and its keywords."""
     source, keywords = part if isinstance(part, tuple) else (part, {})
     selection = selection_of(source)
     if problems := keyword_problems(selection, keywords):
@@ -139,15 +120,4 @@ def _resolve(part: Part) -> Subject:
     return Subject(selection, dict(keywords), label_of(selection.name, keywords))
 
 
-KIT = Kit(
-    _resolve,
-    (
-        ContractCheck("weights", check_weights),
-        ContractCheck("empty_history", check_empty_history),
-        ContractCheck("leaves_history_alone", check_leaves_history_alone),
-        ContractCheck("permutes", check_permutes),
-        ContractCheck("deterministic", check_deterministic),
-        ContractCheck("pickles", check_pickles),
-        ContractCheck("unknown_keyword_raises", check_unknown_keyword_raises),
-    ),
-)
+KIT = Kit(_resolve, checks_of(globals(), lambda subject: _run(subject, sample_history()), keyword_problems))

@@ -30,13 +30,8 @@ _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size":
 _EXTRA: dict[str, dict[str, Any]] = {
     "gemma2": {"head_dim": 8, "query_pre_attn_scalar": 8},
     "gemma3_text": {"head_dim": 8, "query_pre_attn_scalar": 8},
-    "gpt2": {},
-    "llama": {},
-    "mistral": {},
+    **{name: {} for name in ("gpt2", "llama", "mistral", "olmo2", "phi3", "qwen2")},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
-    "olmo2": {},
-    "phi3": {},
-    "qwen2": {},
     "qwen3": {"head_dim": 8},
     "qwen3_moe": {"head_dim": 8, **_EXPERTS},
 }

@@ -24,24 +24,23 @@ from grpo_verifiers.verdict import Verdict
 CRITIC_VALUES = "critic_values"
 """Key of a generation batch: a critic's value of the state before each token, (B, T); on every rank, or on none."""
 CRITIC_FEATURES = "critic_features"
-"""Key of a generation batch: hidden states (B, T, H) of the policy that drew it; for a head on them."""
+"""Key of a generation batch: hidden states (B, T, H) of the policy that sampled it, for a head on them."""
 IN_MAIN_MEMORY = frozenset({CRITIC_FEATURES, SUPPORT})
 """Keys of a generation batch whose tensors stay off the device until they are read."""
-
 
 PromptRow = Mapping[str, Any]
 """A row of the dataset."""
 Prepare = Callable[[], Any]
-"""Makes the inputs of a micro-batch."""
+"""Returns the inputs of a micro-batch."""
 Compute = Callable[[Any, Mapping[str, Any]], torch.Tensor]
-"""Gives the loss of a model on a micro-batch."""
+"""Returns the loss of a model on a micro-batch."""
 Score = Callable[..., Any]
 """TRL's ``_get_per_token_logps_and_entropies``."""
 
 
 @dataclass
 class Setup:
-    """Arguments of a trainer before anything loads, as given to it; hooks may change them.
+    """Arguments of a trainer before anything loads; hooks may change them.
 
     The verifiers join ``reward_funcs``. ``further`` has all other arguments of TRL's trainer, by name.
     """
@@ -55,16 +54,16 @@ class Setup:
 
     @property
     def rows_may_grow(self) -> bool:
-        """An environment or rollout function may add columns, so that none can be called missing."""
+        """True with an environment or rollout function: they may add columns, so none can be called missing."""
         return any(self.further.get(name) is not None for name in ("rollout_func", "environment_factory"))
 
     @property
     def adapted(self) -> bool:
-        """An adapter of PEFT is trained."""
+        """True if an adapter of PEFT is trained."""
         return is_adapted(self.model) or isinstance(self.further.get("peft_config"), PeftConfig)
 
     def datasets(self) -> Iterator[tuple[str, Any, Sequence[str]]]:
-        """Name, rows and columns of each dataset that says which columns it has."""
+        """Yield name, rows and columns of each dataset that has column names."""
         for name in ("train_dataset", "eval_dataset"):
             data = getattr(self, name)
             for key, rows in data.items() if isinstance(data, Mapping) else [(None, data)]:
@@ -73,14 +72,14 @@ class Setup:
                     yield name if key is None else f"{name}[{key!r}]", rows, columns
 
     def add_rewards(self, functions: Sequence[Any]) -> None:
-        """Put reward functions after those that are there."""
+        """Append reward functions."""
         self.reward_funcs = [*_listed(self.reward_funcs), *functions]
         processors = self.further.get("reward_processing_classes")
         if processors is not None:  # TRL counts them
             self.further["reward_processing_classes"] = [*_listed(processors), *(None for _ in functions)]
 
     def too_few_rows(self) -> list[Problem]:
-        """A dataset that fills no generation batch: TRL would end such a run before its first step."""
+        """Refuse a dataset that fills no generation batch: TRL would end such a run before its first step."""
         data, args = self.train_dataset, self.args
         prompts = args.generation_batch_size // args.num_generations
         if not hasattr(data, "__len__") or len(data) >= prompts:
@@ -90,12 +89,12 @@ class Setup:
         return [f"{text} (generation_batch_size / num_generations): {remedy}."]
 
 
-def _listed(given: Any) -> list[Any]:
-    """Arguments of TRL that may be none, one or several."""
-    return [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+def _listed(value: Any) -> list[Any]:
+    """Return an argument that may be None, one object or several as a list."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
-class Completion(NamedTuple):
+class CompletionRow(NamedTuple):
     """One row of `Completions`."""
 
     row: Mapping[str, Any]
@@ -106,18 +105,18 @@ class Completion(NamedTuple):
     turns: Sequence[Turn] | None = None
     turn_tokens: Sequence[tuple[int, int]] | None = None
 
-    def emptied(self) -> "Completion":
-        """The same prompt, with nothing drawn."""
-        found = self._replace(text=type(self.text)(), ids=[])
-        return found if self.turns is None else found._replace(turns=[], turn_tokens=[])
+    def without_completion(self) -> "CompletionRow":
+        """Return the row with an empty completion."""
+        row = self._replace(text=type(self.text)(), ids=[])
+        return row if self.turns is None else row._replace(turns=[], turn_tokens=[])
 
 
 @dataclass(frozen=True)
 class Completions:
-    """One rank's part of a generation batch: texts as reward functions see them, ids as sampled.
+    """One rank's part of a generation batch: texts as reward functions get them, ids as sampled.
 
-    ``prompt_ids`` are what the completions were drawn behind; None where a rollout function has drawn them. Where there
-    are tools, ``turns`` are what the model did in each completion, and ``turn_tokens`` the span of tokens of each turn.
+    ``prompt_ids`` are None if a rollout function sampled. With tools, ``turns`` are the model's turns in each
+    completion, and ``turn_tokens`` the span of tokens of each turn.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -131,19 +130,17 @@ class Completions:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def each(self) -> list[Completion]:
-        """Its rows."""
-        columns = [[None] * len(self) if column is None else column for column in self._columns()]
-        return [Completion(*values) for values in zip(*columns, strict=True)]
+    def each(self) -> list[CompletionRow]:
+        """Return the rows."""
+        fields = (self.rows, self.prompts, self.texts, self.ids, self.prompt_ids, self.turns, self.turn_tokens)
+        columns = [[None] * len(self) if column is None else column for column in fields]
+        return [CompletionRow(*values) for values in zip(*columns, strict=True)]
 
     @classmethod
-    def of(cls, completions: Iterable[Completion]) -> "Completions":
-        """Of rows from wherever; a column that is not known of all of them is None."""
+    def of(cls, completions: Iterable[CompletionRow]) -> "Completions":
+        """Build from rows; a column that any row lacks is None."""
         columns: list[Any] = [None if None in column else [*column] for column in zip(*completions, strict=True)]
         return cls(*columns)
-
-    def _columns(self) -> tuple[Any, ...]:
-        return self.rows, self.prompts, self.texts, self.ids, self.prompt_ids, self.turns, self.turn_tokens
 
 
 @dataclass(frozen=True)
@@ -153,13 +150,13 @@ class ScoredBatch:
     Attributes:
         completions: those of this rank.
         rewards: (N, K) of all ranks.
-        verdicts: of each of this rank's rows, one a verifier.
+        verdicts: one a verifier, for each of this rank's rows.
         lengths: (N,) tokens of all ranks' completions; this and the next two are None without an estimator.
         truncated: (N,) completions that ran out of tokens.
         steps: step scores of all ranks' completions, for an estimator that reads them.
         output: TRL's tensors of this rank's rows, with the columns that stages have added.
-        rounds: the rounds of sampling that the batch is made of.
-        replaced: for each group of all ranks whether its prompt is an extra one; empty if none is.
+        rounds: the rounds of sampling that the batch was joined from.
+        replaced: for each group of all ranks, True if its prompt is an extra one; empty if none is.
     """
 
     completions: Completions
@@ -173,21 +170,17 @@ class ScoredBatch:
     replaced: Sequence[bool] = ()
 
     def adding(self, **columns: Any) -> "ScoredBatch":
-        """Return the batch with columns added to its output, or replaced there."""
+        """Return the batch with columns of its output added or replaced."""
         return replace(self, output={**self.output, **columns})
 
 
 def group_ids(count: int, num_generations: int, device: torch.device) -> torch.Tensor:
-    """Prompt-group ids in the order in which the sampler deals completions out over ranks.
-
-    The sampler repeats each prompt ``num_generations`` times in a row, over the ranks' rows in order, so that a group
-    may span ranks but is always consecutive in the gathered order.
-    """
+    """Return prompt-group ids in gathered order: groups are consecutive there, and may span ranks."""
     return torch.arange(count, device=device) // num_generations
 
 
 def local_rows(advantages_N: torch.Tensor, *, rank: int, rows: int, width: int) -> torch.Tensor:
-    """This rank's rows; per-token ones cut or padded to the rank's own completion width."""
+    """Return this rank's rows; per-token ones cut or padded to the rank's own completion width."""
     local = advantages_N[rank * rows : (rank + 1) * rows]
     if local.dim() == 1:
         return local.clone()
@@ -202,18 +195,17 @@ Sample = Callable[[Sequence[PromptRow]], ScoredBatch]
 
 
 class TrainerStage(TrainerCallback):
-    """A part of the trainer with a life of its own: checks, loading, training, checkpoints.
+    """A part of the trainer with its own checks, loading, training and checkpoints.
 
     A stage is a `TrainerCallback` as well: the training loop calls ``on_step_end`` and the like.
 
-    A resumed run restores what `state_dict` and `tensors` returned. A stage without state at the start gets the state
-    that a checkpoint has of it all the same.
+    A resumed run restores the values of `state_dict` and `tensors`, also in a stage that starts without state.
 
     Attributes:
         name: key of the state in checkpoints and part of a file name, unique in a run.
         state_version: raised when the meaning of the state changes; another version is refused.
         rank_local: every rank has a state of its own. A checkpoint then holds all of them.
-        begins_anew: without a state in the checkpoint, as in one of TRL's own trainer, the stage starts from nothing.
+        begins_anew: start empty if the checkpoint has no state of the stage, as one of TRL's own trainer.
         learns_at_step_end: its tensors change in ``on_step_end`` only, so that they need no copy in between.
         host: the trainer, once it is loaded.
     """
@@ -245,7 +237,7 @@ class TrainerStage(TrainerCallback):
 
     @property
     def identity(self) -> str:
-        """The part that the state belongs to; a checkpoint of another one is refused."""
+        """Owner of the state; a checkpoint with another identity is refused."""
         return self.name
 
     def state_dict(self) -> dict[str, Any]:
@@ -253,10 +245,10 @@ class TrainerStage(TrainerCallback):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned.
+        """Restore the value of `state_dict`.
 
         Raises:
-            ValueError: the state does not fit; the message says why.
+            ValueError: the state does not fit, and the reason.
         """
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -264,10 +256,10 @@ class TrainerStage(TrainerCallback):
         return {}
 
     def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Restore what `tensors` returned, on the CPU; called after `load_state_dict`, if there were any.
+        """Restore the value of `tensors`, on the CPU; called after `load_state_dict`, if there were any.
 
         Raises:
-            ValueError: they do not fit; the message says why.
+            ValueError: they do not fit, and the reason.
         """
 
 
@@ -282,7 +274,7 @@ class Hook(TrainerStage):
         """See the rows whose completions are about to be sampled."""
 
     def scored(self, completions: Completions, rewards_NK: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
-        """See and change all ranks' rewards; the last hook is asked first."""
+        """See and change all ranks' rewards; the last hook is called first."""
         return rewards_NK
 
     def sampled(self, batch: ScoredBatch) -> ScoredBatch:
@@ -301,27 +293,22 @@ class Hook(TrainerStage):
         return compute(model, inputs)
 
 
-def checked(hooks: Iterable[Hook]) -> list[Hook]:
-    """The hooks of a caller.
-
-    Raises:
-        TypeError: one of them is no hook.
-    """
-    listed = list(hooks) if isinstance(hooks, Iterable) else []
-    wrong = [hook for hook in listed if not isinstance(hook, Hook)] if isinstance(hooks, Iterable) else [hooks]
-    if wrong:
+def check_hooks(hooks: Iterable[Hook]) -> list[Hook]:
+    """Return the hooks as a list, or raise a TypeError if one of them is no hook."""
+    listed = list(hooks) if isinstance(hooks, Iterable) else [hooks]
+    if wrong := [hook for hook in listed if not isinstance(hook, Hook) or not isinstance(hooks, Iterable)]:
         raise TypeError(f"hooks has {wrong[0]!r}, expected a list of objects of grpo_plus.training.hooks.Hook.")
     return listed
 
 
 def name_problems(stages: Iterable[TrainerStage]) -> list[str]:
-    """Stages whose state no checkpoint could tell apart from another's."""
+    """Return the stages whose state a checkpoint could not distinguish from another's."""
     problems: list[str] = []
     named: dict[str, str] = {}
     for stage in stages:
         kind, of_class = type(stage).__name__, type(stage)
-        keeps = of_class.state_dict is not TrainerStage.state_dict or of_class.tensors is not TrainerStage.tensors
-        if not stage.name and keeps:
+        has_state = of_class.state_dict is not TrainerStage.state_dict or of_class.tensors is not TrainerStage.tensors
+        if not stage.name and has_state:
             problems.append(f"the hook {kind} has state to save, but it has no name: set its name.")
         elif stage.name and not re.fullmatch(r"\w[\w.-]*", stage.name):
             problems.append(f"the hook {kind} is named {stage.name!r}, expected letters, digits, '_', '-' and '.'.")

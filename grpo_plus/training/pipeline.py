@@ -35,7 +35,7 @@ from grpo_plus.training.observers.prompt_stats import PromptStats
 from grpo_plus.training.observers.recorder import Recorder, WriteReport
 from grpo_plus.training.observers.trackers import guard_trackers
 from grpo_plus.training.resume.data_position import DataPosition, GenerationBatch
-from grpo_plus.training.resume.rank_check import RankCheck, on_all_machines
+from grpo_plus.training.resume.rank_check import RankCheck, require_on_all_machines
 from grpo_plus.training.resume.run_changes import ResumeCheck
 from grpo_plus.training.resume.saving import Saving
 from grpo_plus.training.rollout.allowed_tokens import AllowedTokenScoring
@@ -330,7 +330,7 @@ class Pipeline:
         checkpoint = self.resume_check.choose(resume)
         if checkpoint is None:
             return None
-        on_all_machines(checkpoint)
+        require_on_all_machines(checkpoint)
         self.resume_check.restore(self.stages, checkpoint, allow_changes=allow_changes)
         return checkpoint
 

@@ -81,7 +81,7 @@ def test_a_disk_that_fills_anywhere_in_a_checkpoint(cli, run_filling, disk, fold
     err = run_filling(fill(left), 2, output_dir=out, report=record, **kind)
     assert f"checkpoint-2 was not written: no space left on the disk of output_dir {out} (" in err
     said = (
-        "The last whole checkpoint is checkpoint-1. Free some space: training goes on, and the next save tries again."
+        "The last whole checkpoint is checkpoint-1. Free some space: training continues, and the next save tries again."
     )
     assert said in err
     assert "checkpoint-3 was not written: no space left" in err
@@ -125,7 +125,7 @@ def test_a_file_where_a_checkpoint_belongs(run_filling, folder, step):
     out, (ends, said) = folder / "out", ENDINGS[step]
     err = run_filling(f"open({str(out / f'checkpoint-{step}')!r}, 'w').close()", 1, ends=ends)
     assert f"output_dir {out} cannot" in err
-    assert "Remove the file in its place: training goes on, and the next save tries again." in err
+    assert "Remove the file in its place: training continues, and the next save tries again." in err
     assert said in err
     assert (out / "model.safetensors").exists()
 
@@ -142,7 +142,7 @@ def test_a_file_in_the_place_of_the_folder(run_filling, folder):
     act = f"import shutil; shutil.rmtree({str(out)!r}); open({str(out)!r}, 'w').close()"
     err = run_filling(act, 2)
     assert f"checkpoint-2 was not written: output_dir {out} cannot be written (" in err
-    assert "There is no whole checkpoint yet. Remove the file in its place: training goes on" in err
+    assert "There is no whole checkpoint yet. Remove the file in its place: training continues" in err
 
 
 @pytest.mark.parametrize("strategy", ["steps", "no"])

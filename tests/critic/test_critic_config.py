@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.heads.critic_loss import explained_variance, value_loss
+from grpo_plus.heads.losses import explained_variance, value_loss
 from grpo_plus.heads.trunk import FREEZABLE
 from grpo_plus.recipe.settings import CriticOptions
 from grpo_plus.recipe.table import config_notes

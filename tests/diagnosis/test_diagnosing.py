@@ -138,7 +138,7 @@ def test_a_listener_may_end_the_run_and_is_its_own_again_afterwards(run, tmp_pat
     assert trainer.pipeline.diagnosis.stopped_by.name == "dead_groups"
     assert open_run(tmp_path / "out").status == "interrupted"
     assert told == ["dead_groups", "truncated"], "by the trainer alone"
-    assert not listener.told_by_trainer
+    assert not listener.reported_by_trainer
     trainer.add_callback(OnFinding(print, stop_on=["hacking"]))
     with pytest.raises(ConfigError, match="stop_on has 'hacking'"):
         trainer.train()
@@ -156,7 +156,7 @@ def test_what_a_model_wrote_reaches_no_terminal_as_commands():
     assert told.isprintable()
     assert told.startswith("reward 1, judge 0 (no ")
     assert told.endswith(" end")
-    assert "(no reason given): " in _side_by_side(one | {"reason": ""})
+    assert "(no reason): " in _side_by_side(one | {"reason": ""})
     assert len(_side_by_side(one | {"completion": "x" * 5000, "reason": ""})) < 200
 
 

@@ -128,19 +128,19 @@ def options():
     return GRPOPlusConfig(**base, verifiers=["math"], diagnosis={"judge": "exact"}).recipe.monitor
 
 
-def monitored(options, seed, shape, score, *, checks=60, scale=1.0, known_range=None):
+def monitored(options, seed, shape, score, *, checks=60, scale=1.0, reward_range=None):
     """After how many checks of ``shape`` (prompts, samples of each) the monitor of a whole reward alarms; None: never.
 
     ``score`` gives a reward and a judge's score of one completion, from a random generator and the share of the run.
     """
     rng, monitor = random.Random(seed), HackingMonitor(options)
-    monitor.known_range = known_range
+    monitor.reward_range = reward_range
     for step in range(checks):
         at = step / (checks - 1)
         prompts = [[score(rng, at) for _ in range(shape[1])] for _ in range(shape[0])]
         monitor.checks.append(RewardCheck.of_prompts(step + 1, [[(scale * x, y) for x, y in each] for each in prompts]))
         monitor._look()
-        if monitor.found is not None:
+        if monitor.alarm is not None:
             return step + 1
     return None
 
@@ -165,7 +165,7 @@ SHAPES = [(4, 8), (8, 8), (8, 16), (32, 4)]
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("judge", [the_judge_itself, a_judge_that_errs])
-@pytest.mark.parametrize("given", [{}, {"known_range": 1.0}, {"scale": 4.0}, {"scale": 0.1}, None], ids=str)
+@pytest.mark.parametrize("given", [{}, {"reward_range": 1.0}, {"scale": 4.0}, {"scale": 0.1}, None], ids=str)
 def test_a_whole_reward_that_its_judge_shares_never_alarms(options, shape, judge, given):
     """The means of prompts vary the less the more samples each has: that is no range of the reward."""
     given, seeds = ({}, 100) if given is None else (given | {"checks": 40}, 10)
@@ -176,7 +176,7 @@ def test_a_whole_reward_that_its_judge_shares_never_alarms(options, shape, judge
 @pytest.mark.parametrize(("scale", "known"), [(1.0, None), (1.0, 1.0), (4.0, None), (0.5, None)], ids=str)
 def test_a_whole_reward_that_is_hacked_does(options, shape, scale, known):
     runs = [
-        monitored(options, seed, shape, another_than_the_judge, scale=scale, known_range=known) for seed in range(8)
+        monitored(options, seed, shape, another_than_the_judge, scale=scale, reward_range=known) for seed in range(8)
     ]
     assert all(runs)
 

@@ -154,7 +154,7 @@ def test_machines_that_share_no_folder_never_start_anew_without_a_word(place, lo
     for text in texts:
         assert "checkpoint-2 is not whole on every machine" in last_lines(text)
         assert "rank 1 (" in last_lines(text)
-        assert "Copy the checkpoint of machine 0 there, to the same path" in last_lines(text)
+        assert "Copy the checkpoint of machine 0 to the same path there" in last_lines(text)
     shutil.copytree(owns[0] / "checkpoint-2", owns[1] / "checkpoint-2", dirs_exist_ok=True)
     codes, texts = machines.run(config, *resume, logs=logs, private=private)
     assert codes == [0, 0], texts

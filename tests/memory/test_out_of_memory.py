@@ -361,7 +361,7 @@ ENDINGS = {
         for kind in SHARED
     },
     "an optimizer that moves weights within the backward pass": (
-        {}, lambda run: (moves_within(run), Card(run, "backward", 20)), "changes weights within the backward pass",
+        {}, lambda run: (moves_within(run), Card(run, "backward", 20)), "changes weights during the backward pass",
     ),
 }  # fmt: skip
 

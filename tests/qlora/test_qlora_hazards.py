@@ -281,7 +281,7 @@ class TestRefusals:
         fine = trainer(model, config(tmp_path))
         assert dtypes(fine.model) == {torch.float32}
         frozen = prepare_model_for_kbit_training(get_peft_model(loaded(folder), lora()))
-        assert "freezes all that it finds" in self.refusal(frozen, config(tmp_path))
+        assert "freezes all parameters" in self.refusal(frozen, config(tmp_path))
 
     def test_a_missing_bitsandbytes_is_named(self, folder, tmp_path, monkeypatch):
         quantization = nf4()

@@ -26,7 +26,7 @@ def test_only_changes_of_sampled_prompts_are_written_with_each_text_once():
     sample = {keys["a"]: (0.0, None), keys["b"]: (0.0, None)}
     counts = {"unseen": 5, "impossible": 0, "died_out": 0, "between": 0, "graded": False}
     written = []
-    recorder = SimpleNamespace(unharmed=nullcontext, keep=lambda _, line: written.append(line))
+    recorder = SimpleNamespace(warn_on_error=nullcontext, append=lambda _, line: written.append(line))
     log = PromptStats(recorder, lambda: {**counts, "sample": [[key, *seen] for key, seen in sample.items()]})
     log.host = SimpleNamespace(model=SimpleNamespace(training=True), state=SimpleNamespace(global_step=7))
     log.training()

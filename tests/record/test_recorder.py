@@ -179,7 +179,7 @@ def test_a_record_that_cannot_be_written_warns_once_and_training_goes_on(build, 
     with caplog.at_level(logging.WARNING, "grpo_plus.record"):
         trainer.train()
     assert trainer.state.global_step == 2
-    (said,) = [record.message for record in caplog.records if "training goes on" in record.message]
+    (said,) = [record.message for record in caplog.records if "training continues" in record.message]
     assert str(tmp_path / "out" / FOLDER) in said
 
 

@@ -22,11 +22,11 @@ class Batch:
     def __init__(self, held):
         self.held, self.begun = held, []
 
-    def is_held(self):
+    def holds_batch(self):
         return self.held
 
-    def begin(self, step, *, keep):
-        self.begun.append((step, keep))
+    def begin(self, step, *, restore=False):
+        self.begun.append((step, restore))
 
 
 class Sampler:

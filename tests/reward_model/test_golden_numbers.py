@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from grpo_plus.heads.reward_losses import bradley_terry, process_losses
-from grpo_plus.heads.reward_ranking import ranked_right, separation
+from grpo_plus.heads.losses import bradley_terry, process_losses
+from grpo_plus.heads.reward_scores import ranked_right, separation
 
 FILE = Path(__file__).parents[2] / "docs" / "formulas.md"
 if not FILE.exists():

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_plus.heads.reward_losses import bradley_terry, process_losses
-from grpo_plus.heads.reward_ranking import ranked_right, separation
+from grpo_plus.heads.losses import bradley_terry, process_losses
+from grpo_plus.heads.reward_scores import ranked_right, separation
 
 SCORES = st.floats(-30, 30, allow_subnormal=False)
 PAIRS = st.lists(st.tuples(SCORES, SCORES), min_size=1, max_size=8)

@@ -5,9 +5,19 @@ import math
 import pytest
 import torch
 
-from grpo_plus.heads.reward_history import History, packed, replayed, unpacked
-from grpo_plus.heads.reward_pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
-from grpo_plus.heads.reward_scale import rewards_of, wins, worst_step
+from grpo_plus.heads.reward_pairs import (
+    Comparison,
+    History,
+    Labelled,
+    few_of_each,
+    is_held_out,
+    ordered_pairs,
+    packed,
+    replayed,
+    step_labels,
+    unpacked,
+)
+from grpo_plus.heads.reward_scores import rewards_of, wins, worst_step
 
 
 def generator(seed=0):

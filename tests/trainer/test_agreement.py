@@ -19,7 +19,7 @@ from tests.trainer.conftest import BASE
 
 def told(**settings):
     config = GRPOPlusConfig(**BASE, **settings)
-    return rank_check._started_with(config, config.recipe)
+    return rank_check._start_settings(config, config.recipe)
 
 
 def differing(one, other):
@@ -62,7 +62,7 @@ def test_where_an_environment_lies_and_secrets_are_not_sent_and_the_config_is_le
     secret = "hf_" + "abcdefgh" * 4
     assert secret not in json.dumps(told(model_init_kwargs={"api_key": secret}), default=str)
     config = GRPOPlusConfig(**BASE, model_init_kwargs={"dtype": torch.float32})
-    rank_check._started_with(config, config.recipe)
+    rank_check._start_settings(config, config.recipe)
     assert config.model_init_kwargs == {"dtype": torch.float32}
 
 
@@ -88,7 +88,7 @@ GRPOPlusTrainer({tiny_model!r}, reward_funcs=lambda completions, **_: [0.0] * le
     environment = {**clean_environment, "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert re.search(r"ConfigError: .*2 processes were started for one run .* knows of 1.* use_cpu: true", done.stderr)
+    assert re.search(r"ConfigError: .*2 processes were started for one run .* uses 1.* use_cpu: true", done.stderr)
 
 
 def test_checkpoints_on_each_machine_are_refused(monkeypatch):

@@ -222,7 +222,7 @@ def test_where_the_batch_is_not_there_it_starts_anew(saved, build, caplog, name)
     assert [step for step, *_ in again.prompted] == [3, 11]
     assert again.prompted[0][2] == notes.prompted[0][2]  # prompts of the batch that it stood in
     missing = name in ("weights only", "a batch that cannot be stored")
-    assert caplog.text.count("checkpoint-3 does not hold its generation batch, which is drawn anew") == missing
+    assert caplog.text.count("checkpoint-3 does not hold its generation batch, which is sampled again") == missing
 
 
 class Press(Hook):

@@ -394,8 +394,8 @@ def test_groups_whose_completions_are_all_masked_are_dead_whatever_their_rewards
 
 @pytest.mark.parametrize(("way", "data", "words"), [
     ("resample", lambda sums: sums.to_iterable_dataset(), "train_dataset is a stream"),
-    ("roulette", lambda sums: sums.add_column("image", [None] * 16), "the column 'image' of train_dataset holds"),
-    ("resample", lambda sums: sums.add_column("images", [None] * 16), "the column 'images' of train_dataset holds"),
+    ("roulette", lambda sums: sums.add_column("image", [None] * 16), "the column 'image' of train_dataset has images"),
+    ("resample", lambda sums: sums.add_column("images", [None] * 16), "the column 'images' of train_dataset has images"),
 ])  # fmt: skip
 def test_data_that_cannot_be_drawn_in_rounds_is_refused(build, sums, way, data, words):
     with pytest.raises(ConfigError, match=words):

@@ -152,7 +152,7 @@ def test_a_checkpoint_without_the_reference_says_so(trained, tmp_path, caplog):
     folder = tmp_path / "out" / "checkpoint-3"
     assert not (folder / "grpo_plus_reference_model.safetensors").exists()
     trained(**{**settings, "max_steps": 4}, resume=str(folder))
-    assert "the checkpoint does not hold the reference of step 2, so the run goes on with the one" in caplog.text
+    assert "the checkpoint does not contain the reference of step 2, so the run continues with the" in caplog.text
 
 
 def test_the_reference_of_another_dtype_is_refused(build, trained, tmp_path):

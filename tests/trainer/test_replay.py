@@ -11,7 +11,7 @@ from datasets import Dataset
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import StepScores
 from grpo_plus.objectives import build_objective, objectives
-from grpo_plus.objectives.ratio_use import reads_old_logps
+from grpo_plus.objectives.objective import reads_old_logps
 from grpo_plus.recipe.table import config_notes
 from grpo_plus.selection.dead_groups.assemble import Source
 from grpo_plus.testing import make_tiny_model
@@ -179,8 +179,8 @@ def test_verdicts_and_the_table_of_completions_are_those_of_the_rows_that_are_tr
 
 def test_groups_that_no_checkpoint_can_hold_are_left_out_with_a_warning(run, caplog):
     trainer, _ = run(lambda batch, place: True, max_steps=1)
-    memory = trainer.pipeline.dead_groups._memory
-    memory.buffer.groups[0].group[0].drawn.completion[0]["thing"] = object()
+    memory = trainer.pipeline.dead_groups._replay_buffer
+    memory.buffer.groups[0].group[0].sampled.completion[0]["thing"] = object()
     state, tensors = memory.packed()
     assert (state, tensors) == ({"batch": 1, "held": {"list": []}}, {})
     assert "A resumed run has none" in caplog.text
@@ -310,6 +310,6 @@ def test_rows_of_a_round_keep_the_states_of_their_steps_and_older_ones_have_none
 def test_what_is_kept_holds_no_more_memory_than_its_own():
     (group,) = store_groups(drawn(), [0], 2, rank=0)
     for row in group:
-        values = [value for value in row.drawn.values.values() if isinstance(value, torch.Tensor)]
+        values = [value for value in row.sampled.values.values() if isinstance(value, torch.Tensor)]
         for tensor in (*values, row.rewards, row.trainable):
             assert tensor.untyped_storage().nbytes() == tensor.nbytes

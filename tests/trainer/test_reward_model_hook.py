@@ -18,9 +18,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 from transformers.models.granite import GraniteConfig, GraniteForCausalLM
 
-from grpo_plus.heads.reward_history import replayed
-from grpo_plus.heads.reward_pairs import Comparison, is_held_out
-from grpo_plus.heads.reward_scale import wins
+from grpo_plus.heads.reward_pairs import Comparison, is_held_out, replayed
+from grpo_plus.heads.reward_scores import wins
 from grpo_plus.recipe.settings import RewardModelOptions
 from grpo_plus.training.scoring.reward_model import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier

@@ -17,7 +17,7 @@ from transformers import get_scheduler
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.resume.data_position import Geometry, Position, position
-from grpo_plus.training.resume.run_changes import own_rates
+from grpo_plus.training.resume.run_changes import keep_optimizer_options
 from grpo_plus.training.resume.run_fingerprint import MOST_ROWS, data_of, differences
 from grpo_plus.training.resume.state import StateError
 from tests.trainer import resumed_ranks
@@ -153,7 +153,7 @@ class Simulated:
         return found
 
     def resume(self, other):
-        with own_rates(self.optimizer, self.schedule):
+        with keep_optimizer_options(self.optimizer, self.schedule):
             self.optimizer.load_state_dict(copy.deepcopy(other.optimizer.state_dict()))
             self.schedule.load_state_dict(copy.deepcopy(other.schedule.state_dict()))
 
@@ -199,7 +199,7 @@ def test_a_schedule_that_follows_a_metric_keeps_the_rate_that_it_has_reached():
     (old, plateau), (new, schedule) = made(0.1), made(0.1)
     for metric in (1.0, 2.0):
         plateau.step(metric)
-    with own_rates(new, schedule):
+    with keep_optimizer_options(new, schedule):
         new.load_state_dict(old.state_dict())
         schedule.load_state_dict(plateau.state_dict())
     assert new.param_groups[0]["lr"] == pytest.approx(0.05)

@@ -1,4 +1,4 @@
-"""Checkpoints that cannot be written: training goes on, and ends where it would have."""
+"""Checkpoints that cannot be written: training continues, and ends where it would have."""
 
 import json
 import shutil
@@ -50,7 +50,7 @@ def test_training_goes_on_while_the_disk_is_full_and_saves_when_it_is_not(traine
     said = [record.getMessage() for record in caplog.records if record.name == "grpo_plus.saving"]
     assert len(said) == 3
     assert said[0].startswith(f"checkpoint-2 was not written: no space left on the disk of output_dir {out} (")
-    then = "whole checkpoint is checkpoint-1. Free some space: training goes on, and the next save tries again."
+    then = "whole checkpoint is checkpoint-1. Free some space: training continues, and the next save tries again."
     assert then in said[0]
     assert said[1].startswith("checkpoint-3 was not written: no space left")
     assert said[2] == "checkpoint-4 is written, after 2 that could not be."
@@ -75,7 +75,7 @@ def test_a_disk_that_is_read_only_for_a_while(trained, disk, caplog):
     trained(trainer={"reward_funcs": [acts]}, **more, **SAVING)
     said = caplog.text
     assert f"checkpoint-2 was not written: output_dir {disk / 'run'} cannot be written (Read-only file system" in said
-    assert "Make it writable: training goes on, and the next save tries again." in said
+    assert "Make it writable: training continues, and the next save tries again." in said
     assert names(disk / "run") == ["checkpoint-1", "checkpoint-4"]
     run = open_run(disk / "run")
     assert (run.status, run.damage) == ("done", [])

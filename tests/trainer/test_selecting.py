@@ -131,13 +131,13 @@ def test_two_ranks_draw_as_one(ranks):
 def test_rows_weigh_what_their_prompts_were_drawn_by_and_metrics_say_how_they_stand(select):
     """By hand: the share is (1/N)/π, with the π of the history when the batch was drawn."""
     trainer, notes = select(max_steps=12)
-    used, own = [], trainer.pipeline.prompt_sampler._draw
+    used, own = [], trainer.pipeline.prompt_sampler._sample
 
     def noted(chances, count, *, again):
         used.append(chances)
         return own(chances, count, again=again)
 
-    trainer.pipeline.prompt_sampler._draw = noted
+    trainer.pipeline.prompt_sampler._sample = noted
     trainer.train()
     prompts = trainer.train_dataset["prompt"]
     for batch, shares, chances in zip(notes.drawn, notes.shares, used, strict=False):  # the last are not trained on

@@ -12,7 +12,7 @@ from grpo_plus import GRPOPlusConfig
 from grpo_plus.recipe.table import config_notes
 from grpo_plus.sampling.allowed_tokens import AllowedTokens, from_ids
 from grpo_plus.sampling.sampler import Sampling, processors
-from grpo_plus.sampling.vllm_support import LEAST, MOST, allowed_ids, from_json, logprobs_count
+from grpo_plus.sampling.vllm_push import LEAST, MOST, allowed_ids, from_json, logprobs_count
 from grpo_plus.testing import make_tiny_model
 from grpo_plus.training.hooks import CRITIC_FEATURES, Hook
 from grpo_plus.training.resume.data_position import packed, unpacked

@@ -27,50 +27,46 @@ from grpo_verifiers.verdict import LARGEST, Verdict
 
 logger = get_logger("grpo_plus.rewards")
 
-
 StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
-"""Gives, for each completion, its scored steps as (first token, one past the last token, score)."""
+"""Returns the scored steps of each completion as (first token, one past the last token, score)."""
 
 
 class Advantages(TrainerStage):
-    """Replaces TRL's advantages by those of the recipe's estimator; without one only unusable rewards are replaced.
+    """Replaces TRL's advantages by those of the recipe's estimator, and unusable rewards by 0.
 
-    A step scorer's scores take the place of the verifiers'. ``estimator`` has the estimator and its keywords; None for
-    TRL's own.
+    A step scorer overrides the verifiers' steps. ``estimator`` has the estimator and its keywords; None for TRL's own.
     """
 
     name = "advantages"
 
-    def __init__(self, recipe: Recipe, verification: Verifiers, step_scorer: StepScorer | None) -> None:
+    def __init__(self, recipe: Recipe, verifiers: Verifiers, step_scorer: StepScorer | None) -> None:
         self.estimator: Chosen | None = None
         self._recipe = recipe
-        self._verification = verification
+        self._verifiers = verifiers
         self._step_scorer = step_scorer
-        self._source = StepSource(recipe.step_source, verification.step_givers)
+        self._source = StepSource(recipe.step_source, verifiers.step_givers)
         self._settled: str | None = None  # the verifier whose steps the estimator's weights were settled by
         self._functions: list[str] = []
-        self._owned: list[str] = []  # rewards of environments that the trainer was given
+        self._owned: list[str] = []  # rewards of the trainer's environments
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Steps that come from nowhere, and weights that nothing reads."""
-        self._functions = self._verification.function_names(setup.reward_funcs)
+        self._functions = self._verifiers.function_names(setup.reward_funcs)
         self._owned = _rewarding(setup.further.get("environment_factory"))
-        givers, scorer = self._verification.step_givers, self._step_scorer is not None
+        givers, scorer = self._verifiers.step_givers, self._step_scorer is not None
         self.estimator, ignored = running_advantage(
             self._recipe, givers, self._functions, scorer=scorer, owned=self._owned
         )
         return [*step_problems(self._recipe, scorer=scorer), *ignored]
 
     def after_loading(self, host: Host) -> None:
-        """One process warns of unusable rewards."""
         super().after_loading(host)
         self._unusable = FiniteScores(main=host.accelerator.is_main_process)
 
     def read(
         self, completions: Completions, rewards_NK: torch.Tensor, verdicts: Sequence[Sequence[Verdict]]
     ) -> ScoredBatch:
-        """The completions with usable rewards, and all else that the estimator reads, gathered from all ranks."""
-        if self.estimator is not None or self._verification.live:
+        """Return the completions with usable rewards and all inputs of the estimator, gathered from all ranks."""
+        if self.estimator is not None or self._verifiers.live:
             rewards_NK = self._logged(self._unusable.rewards(rewards_NK, self.host.reward_func_names))
         batch = ScoredBatch(completions, rewards_NK, verdicts)
         if self.estimator is None:
@@ -82,18 +78,18 @@ class Advantages(TrainerStage):
         return replace(batch, lengths=accelerator.gather(lengths), truncated=accelerator.gather(truncated), steps=steps)
 
     def table(self, batch: ScoredBatch, penalty_NT: torch.Tensor | None) -> RewardTable | None:
-        """The table that the estimator reads, of all ranks' completions; None for TRL's own estimator.
+        """Return the estimator's input for all ranks' completions; None for TRL's own estimator.
 
-        A KL penalty is taken from the rewards. The batch has the values of a critic.
+        A KL penalty is subtracted from the rewards. The batch has the values of a critic.
         """
         if self.estimator is None:
             return None
-        values_NT = self._everywhere(batch.output[CRITIC_VALUES]) if CRITIC_VALUES in batch.output else None
+        values_NT = self._gathered(batch.output[CRITIC_VALUES]) if CRITIC_VALUES in batch.output else None
         size = current_group_size(self.host)
         return self._table(batch, self.trainable(batch.output), size, penalty_NT, values_NT)
 
     def estimate(self, batch: ScoredBatch, trainable_NT: torch.Tensor, num_generations: int) -> torch.Tensor:
-        """The estimator's advantages of a part of a batch; nothing is logged."""
+        """Return the estimator's advantages of a part of a batch, without logging."""
         assert self.estimator is not None
         estimator, keywords = self.estimator
         return compute_advantages(estimator, self._table(batch, trainable_NT, num_generations), **keywords)
@@ -122,51 +118,48 @@ class Advantages(TrainerStage):
         )
 
     def _gather_steps(self, completions: Completions) -> Any:
-        """Step scores of all ranks' completions, with the states of those that are turns."""
+        """Return step scores of all ranks' completions, with the states of those that are turns."""
         host, rows, ids = self.host, completions.rows, completions.ids
         nothing: Sequence[Any] = [()] * len(rows)
-        told = list(zip(completions.turns or nothing, completions.turn_tokens or nothing, strict=True))
+        turns_of_rows = list(zip(completions.turns or nothing, completions.turn_tokens or nothing, strict=True))
         if self._step_scorer is not None:
             columns = {key: [row[key] for row in rows] for key in rows[0] if key != "prompt"}
             steps = self._step_scorer(
                 prompts=completions.prompts, completions=completions.texts, completion_ids=ids, **columns
             )
             first = host.accelerator.process_index * len(rows)
-            found, wrong = scorer_steps(steps, len(rows), first=first)
+            scored, wrong = scorer_steps(steps, len(rows), first=first)
             if wrong := gather_objects(wrong):  # on any rank
                 raise ValueError(wrong[0])
         elif self._recipe.own_turns:
-            found = [turn_scores(turns, spans) for turns, spans in told]
+            scored = [turn_scores(turns, spans) for turns, spans in turns_of_rows]
         else:
-            seen = gather_objects([self._verification.step_evidence(ids, host.processing_class)])
-            labels = self._source.labels(seen, training=host.model.training)
+            evidence = gather_objects([self._verifiers.step_evidence(ids, host.processing_class)])
+            labels = self._source.labels(evidence, training=host.model.training)
             self._settle_outcome(labels)
-            found = self._verification.steps(labels, completions, host.processing_class)
-        local = [with_states(steps, *of_row) for steps, of_row in zip(found, told, strict=True)]
+            scored = self._verifiers.steps(labels, completions, host.processing_class)
+        local = [with_states(steps, *turns) for steps, turns in zip(scored, turns_of_rows, strict=True)]
         everywhere = gather_objects(local)
         if self._step_scorer is not None:
             everywhere = self._logged(self._unusable.steps(everywhere))
         return step_scores(everywhere, device=host.accelerator.device, dtype=torch.float32)
 
     def _settle_outcome(self, labels: Sequence[str]) -> None:
-        """The weight of the outcome beside the steps, once the verifier that gives them is known."""
+        """Set the weight of the outcome, once a verifier has scored steps."""
         if self._settled is not None or len(labels) != 1:
             return
         self._settled = labels[0]
-        givers = dict.fromkeys(self._verification.labels, False) | {labels[0]: True}
-        chosen, ignored = running_advantage(self._recipe, givers, self._functions, owned=self._owned)
+        givers = dict.fromkeys(self._verifiers.labels, False) | {labels[0]: True}
+        self.estimator, ignored = running_advantage(self._recipe, givers, self._functions, owned=self._owned)
         raise_all(ignored)
-        if chosen != self.estimator:
-            self.estimator = chosen
 
     def state_dict(self) -> dict[str, Any]:
-        """Sources of unusable scores, evidence of steps, and the verifier that gives them; empty at the start."""
+        """Sources of unusable scores, evidence about steps, and the verifier that scores them."""
         steps, unusable = self._source.state_dict(), sorted(self._unusable.sources)
         state = {"steps": steps, "settled": self._settled, "unusable": unusable}
         return state if any(state.values()) else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them."""
         self._unusable.sources |= set(state["unusable"])
         if state["steps"]:
             self._source.load_state_dict(state["steps"])
@@ -174,12 +167,12 @@ class Advantages(TrainerStage):
             self._settle_outcome([state["settled"]])
 
     def _logged(self, result: tuple[Any, Mapping[str, float]]) -> Any:
-        """The first of the two; the metrics beside it are logged."""
+        """Log the metrics in the second value and return the first."""
         log_metrics(self.host, result[1])
         return result[0]
 
     def compute(self, batch: ScoredBatch, table: RewardTable | None) -> ScoredBatch:
-        """The batch with the estimator's advantages of this rank's rows, which metrics and TRL's table show as well."""
+        """Return the batch with the estimator's advantages of this rank's rows, also in metrics and TRL's table."""
         if self.estimator is None or table is None:
             return batch
         host, (estimator, keywords) = self.host, self.estimator
@@ -195,34 +188,28 @@ class Advantages(TrainerStage):
         return batch.adding(advantages=local_rows(advantages_N, rank=rank, rows=rows, width=width))
 
     def trainable(self, output: Mapping[str, Any]) -> torch.Tensor:
-        """All ranks' completion tokens that are trained on: tool results and cut-off completions may be left out."""
-        return self._everywhere(output["completion_mask"] * output.get("tool_mask", 1)).bool()
+        """Return all ranks' completion tokens that are trained on, without tool results and cut-off completions."""
+        return self._gathered(output["completion_mask"] * output.get("tool_mask", 1)).bool()
 
-    def _everywhere(self, local_BT: torch.Tensor) -> torch.Tensor:
-        """(N, T) those of all ranks, 0 behind narrower ones."""
+    def _gathered(self, local_BT: torch.Tensor) -> torch.Tensor:
+        """Gather the rows of all ranks, (N, T); narrower ones are padded with 0."""
         accelerator = self.host.accelerator
-        everywhere: torch.Tensor = accelerator.gather(accelerator.pad_across_processes(local_BT, dim=1))
-        return everywhere
+        rows_NT: torch.Tensor = accelerator.gather(accelerator.pad_across_processes(local_BT, dim=1))
+        return rows_NT
 
 
 def _rewarding(factory: Any) -> list[str]:
-    """Names of a trainer's own environments that reward, or may: what a function makes is not known before."""
-    made = factory.values() if isinstance(factory, Mapping) else [] if factory is None else [factory]
-    return [
-        getattr(each, "__name__", str(each))
-        for each in made
-        if not inspect.isclass(each) or hasattr(each, "get_reward")
-    ]
+    """Names of a trainer's own environments that may reward; a factory function always may."""
+    factories = factory.values() if isinstance(factory, Mapping) else [] if factory is None else [factory]
+    may_reward = [one for one in factories if not inspect.isclass(one) or hasattr(one, "get_reward")]
+    return [getattr(one, "__name__", str(one)) for one in may_reward]
 
 
 class FiniteScores:
-    """Replaces scores that no statistic can use by 0, counts them and warns once for each source, in the main process.
+    """Replaces infinite scores by 0, counts them and warns once for each source, in the main process.
 
-    They are infinite, or so large that float32 makes them infinite. A verifier's are errors of that check; those of
-    plain reward functions and step scorers arrive here. They score 0, as an error does: the completion must not gain
-    by them, and a run must not end by one.
-
-    ``sources`` are those that have given one.
+    They are infinite in float32. A verifier's are errors of that check; those of plain reward functions and step
+    scorers arrive here. They score 0, as an error does, so that neither the completion gains nor the run ends by one.
     """
 
     def __init__(self, *, main: bool) -> None:
@@ -230,36 +217,33 @@ class FiniteScores:
         self.sources: set[str] = set()
 
     def rewards(self, rewards_NK: torch.Tensor, names: Sequence[str]) -> tuple[torch.Tensor, dict[str, float]]:
-        """The rewards of all ranks' completions, and ``rewards/NAME/unusable`` (share) of every source seen so far."""
+        """Return the rewards of all ranks, and ``rewards/NAME/unusable`` (share) of every source so far."""
         bad_NK = rewards_NK.isinf()
         metrics = {}
         for name, count in zip(names, bad_NK.sum(dim=0).tolist(), strict=True):
-            share = self._told(f"the reward function {name!r}", count, len(rewards_NK))
+            share = self._share(f"the reward function {name!r}", count, len(rewards_NK))
             if share is not None:
                 metrics[f"rewards/{name}/unusable"] = share
         return rewards_NK.masked_fill(bad_NK, 0.0), metrics
 
     def steps(self, rows: Sequence[Sequence[Any]]) -> tuple[list[list[tuple[Any, ...]]], dict[str, float]]:
-        """A step scorer's ``(first, one past the last, score)`` of all ranks' completions, and ``steps/unusable``."""
-        found: list[list[tuple[Any, ...]]] = [
+        """Return a step scorer's ``(first, one past the last, score)`` of all ranks, and ``steps/unusable``."""
+        finite: list[list[tuple[Any, ...]]] = [
             [(first, last, 0.0 if math.isinf(score) else score, *rest) for first, last, score, *rest in steps]
             for steps in rows
         ]
         scores = [step[2] for steps in rows for step in steps]
-        share = self._told("the step scorer", sum(map(math.isinf, scores)), len(scores))
-        return found, {} if share is None else {"steps/unusable": share}
+        share = self._share("the step scorer", sum(map(math.isinf, scores)), len(scores))
+        return finite, {} if share is None else {"steps/unusable": share}
 
-    def _told(self, source: str, count: int, total: int) -> float | None:
-        """The share, once a source has given an unusable score."""
+    def _share(self, source: str, count: int, total: int) -> float | None:
+        """Return the share, once a source has returned an unusable score."""
         if count and source not in self.sources:
             self.sources.add(source)
             if self._main:
-                logger.warning(
-                    "%s gave an infinite score, or one beyond %.2g, %d times in %d: such a score counts as 0. Bound "
-                    "what it returns; None says that it does not apply.",
-                    source,
-                    LARGEST,
-                    count,
-                    total,
+                text = (
+                    "%s returned an infinite score, or one beyond %.2g, %d times in %d: such a score counts as 0. "
+                    "Bound its scores; None means that it does not apply."
                 )
+                logger.warning(text, source, LARGEST, count, total)
         return count / max(1, total) if source in self.sources else None

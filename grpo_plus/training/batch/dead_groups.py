@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import IterableDataset
@@ -25,15 +25,16 @@ from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
 from grpo_plus.trl.rollout import padding_token_id
 from grpo_verifiers.errors import ConfigError, Problem
 
+Item = TypeVar("Item")
 ExtraPrompts = Callable[[int, Sequence[PromptRow]], Sequence[PromptRow]]
-"""Returns so many rows of the dataset with other prompts than the rows of the second argument; equal on all ranks."""
+"""Returns N rows of the dataset with other prompts than the rows of the second argument; equal on all ranks."""
 
 
 class DeadGroupRefill(TrainerStage):
-    """Samples a generation batch of training in rounds, as the recipe's ``dead_groups`` says.
+    """Samples a generation batch of training in rounds, by the recipe's ``dead_groups``.
 
     Args:
-        extra: chooses extra prompts; None takes the next ones of a pass of its own through the dataset.
+        extra: chooses extra prompts; None takes the next ones of a separate pass through the dataset.
         shifted: the reason why padding on the left changes log-probabilities, or None.
     """
 
@@ -53,61 +54,55 @@ class DeadGroupRefill(TrainerStage):
         self._way, self._keywords = recipe.dead_groups
         self._selects = recipe.selection is not None
         self._advantages = advantages
-        self._memory = ReplayBuffer(**self._keywords) if self._way == "replay" else None
-        self._replayed: Mapping[str, Any] | None = None  # until its tensors are loaded
+        self._replay_buffer = ReplayBuffer(**self._keywords) if self._way == "replay" else None
+        self._restored: Mapping[str, Any] | None = None  # state of the buffer, until its tensors are loaded
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Data that cannot be sampled in rounds."""
         data = setup.train_dataset
         if self._way == "keep" or data is None:
             return []
         columns = getattr(data, "column_names", None) or ()
         problems: list[Problem] = [] if self._selects else setup.too_few_rows()
         problems += [
-            f"dead_groups is {self._way!r}, but the column {name!r} of train_dataset holds pictures, whose rows cannot "
-            "be put together anew: remove dead_groups."
+            f"dead_groups is {self._way!r}, but the column {name!r} of train_dataset has images, whose rows cannot "
+            "be joined into a batch: remove dead_groups."
             for name in ("image", "images")
             if name in columns
         ]
         if self._way == "resample" and (isinstance(data, IterableDataset) or not hasattr(data, "__len__")):
             problems.append(
-                "dead_groups is 'resample', but train_dataset is a stream, whose rows cannot be drawn out of turn: "
-                "load it as a whole, or set dead_groups to 'roulette'."
+                "dead_groups is 'resample', but train_dataset is a stream, whose rows come in one order only: "
+                "load it without streaming, or set dead_groups to 'roulette'."
             )
         return problems
 
     def after_loading(self, host: Host) -> None:
-        """Start the streams of coins and of fresh prompts."""
         super().after_loading(host)
         self._coins = Coins(host.args.seed)
         self._cursor = PromptCursor(host.args.seed, shuffle=host.shuffle_dataset)
 
     def state_dict(self) -> dict[str, Any]:
-        """The places in both streams, where any is in use, and the groups to replay."""
         if self._way == "keep":
             return {}
         state: dict[str, Any] = {"coins": self._coins.count, "fresh": self._cursor.state_dict()}
-        if self._memory is not None and self._memory.buffer.batch:
-            return {**state, "replay": self._memory.packed()[0]}
+        if self._replay_buffer is not None and self._replay_buffer.buffer.batch:
+            return {**state, "replay": self._replay_buffer.packed()[0]}
         return state if self._coins.count or self._cursor.moved else {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Those of the groups to replay."""
-        return {} if self._memory is None else self._memory.packed()[1]
+        return {} if self._replay_buffer is None else self._replay_buffer.packed()[1]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them."""
         self._coins.count = int(state["coins"])
         self._cursor.load_state_dict(state["fresh"])
-        self._replayed = state.get("replay")
-        if self._memory is not None and self._replayed is not None:
-            self._memory.buffer.load(int(self._replayed["batch"]), [])
+        self._restored = state.get("replay")
+        if self._replay_buffer is not None and self._restored is not None:
+            self._replay_buffer.buffer.load(int(self._restored["batch"]), [])
 
     def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Restore the groups to replay, which a changed run drops."""
-        if self._memory is not None and self._replayed is not None and not self._check.changed:
-            self._memory.load(self._replayed, tensors)
-        self._replayed = None
+        if self._replay_buffer is not None and self._restored is not None and not self._check.changed:
+            self._replay_buffer.load(self._restored, tensors)
+        self._restored = None
 
     def refill(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
         """Sample in rounds; an evaluation is one round."""
@@ -116,33 +111,28 @@ class DeadGroupRefill(TrainerStage):
             return sample(rows)
         return ways[self._way](sample, rows)
 
-    # -- the ways ---------------------------------------------------------------------------------------------------
-
     def _resample(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
-        """Fresh prompts for dead groups, up to so many times; what is dead then stays."""
-        size, taken = self.host.num_generations, self._prompts(rows)
+        """Replace dead groups by fresh prompts, in a limited number of rounds."""
+        size, used = self.host.num_generations, self._prompts(rows)
         rounds = [self._round(sample, rows, size)]
-        own = groups = [(0, group) for group in range(len(taken))]
+        own = groups = [(0, group) for group in range(len(used))]
         dead = [place for place, lives in enumerate(self._live(rounds, own, size)) if not lives]
         first = len(dead)
         while dead and len(rounds) <= self._keywords["rounds"]:
-            extra = self._extra_prompts(self._count(len(dead), size), taken)
-            taken = [*taken, *extra]
+            extra = self._extra_prompts(self._count(len(dead), size), used)
+            used = [*used, *extra]
             further = [(len(rounds), group) for group in range(len(extra))]
             rounds.append(self._round(sample, self._mine(extra, size), size))
             live = self._live(rounds, [*own, *further], size)[len(own) :]
-            found = dict(replacements(dead, live))
-            groups = [further[found[place]] if place in found else group for place, group in enumerate(groups)]
-            dead = [place for place in dead if place not in found]
-        counts = {
-            "dead_groups/dead": first,
-            "dead_groups/replaced": first - len(dead),
-            "dead_groups/still_dead": len(dead),
-        }
+            new = dict(replacements(dead, live))
+            groups = [further[new[place]] if place in new else group for place, group in enumerate(groups)]
+            dead = [place for place in dead if place not in new]
+        replaced, left = first - len(dead), len(dead)
+        counts = {"dead_groups/dead": first, "dead_groups/replaced": replaced, "dead_groups/still_dead": left}
         return self._finished(rounds, sources_of(groups, size), counts)
 
     def _roulette(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
-        """The first completions of each prompt; the rest of those with contrast, and of some of the others."""
+        """Sample the first completions of each prompt; the rest for groups with contrast and some without."""
         size, after = self.host.num_generations, self._keywords["after"]
         prompts, rest = self._prompts(rows), size - after
         rounds = [self._round(sample, self._mine(self._filled(prompts, after), after), after)]
@@ -165,9 +155,9 @@ class DeadGroupRefill(TrainerStage):
         return self._finished(rounds, sources, counts, weights, guesses)
 
     def _replay(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
-        """Live groups of earlier batches for dead ones, with the log-probabilities that they were sampled with."""
-        assert self._memory is not None
-        size, buffer = self.host.num_generations, self._memory.buffer
+        """Replace dead groups by live ones of earlier batches, with their log-probabilities from then."""
+        assert self._replay_buffer is not None
+        size, buffer = self.host.num_generations, self._replay_buffer.buffer
         buffer.begin()
         first = self._round(sample, rows, size)
         groups = [(0, group) for group in range(len(self._prompts(rows)))]
@@ -179,23 +169,19 @@ class DeadGroupRefill(TrainerStage):
         buffer.put(store_groups(scored, alive, size, rank=self.host.accelerator.process_index))
         rounds = [first]
         if back:
-            rounds = [scored, self._again([held.group for held in back], size)]
-            log_metrics(self.host, {"dead_groups/age": sum(buffer.batch - held.batch for held in back) / len(back)})
+            rounds = [scored, self._again([stored.group for stored in back], size)]
+            log_metrics(self.host, {"dead_groups/age": sum(buffer.batch - one.batch for one in back) / len(back)})
         for number, place in enumerate(dead[: len(back)]):
             groups[place] = 1, number
-        counts = {
-            "dead_groups/dead": len(dead),
-            "dead_groups/replaced": len(back),
-            "dead_groups/still_dead": len(dead) - len(back),
-        }
+        left = len(dead) - len(back)
+        counts = {"dead_groups/dead": len(dead), "dead_groups/replaced": len(back), "dead_groups/still_dead": left}
         return self._finished(rounds, sources_of(groups, size), counts)
 
     def _again(self, groups: Sequence[Sequence[StoredRow]], size: int) -> SubBatch:
-        host, missing = self.host, self._count(len(groups), size) - len(groups)
-        filled = [*groups, *(groups[place % len(groups)] for place in range(missing))]
-        accelerator = host.accelerator
+        """Return stored groups as a round."""
+        host, accelerator = self.host, self.host.accelerator
         return round_of(
-            [row for group in filled for row in group],
+            [row for group in self._filled(groups, size) for row in group],
             rank=accelerator.process_index,
             ranks=accelerator.num_processes,
             pad=padding_token_id(host),
@@ -203,24 +189,21 @@ class DeadGroupRefill(TrainerStage):
             device=accelerator.device,
         )
 
-    # -- their parts ------------------------------------------------------------------------------------------------
-
     def _prompts(self, rows: Sequence[PromptRow]) -> list[PromptRow]:
-        """One row of each group of the batch, over all ranks."""
+        """Return one row of each group of the batch, over all ranks."""
         size, first = self.host.num_generations, self.host.accelerator.process_index * len(rows)
         return gather_objects([row for place, row in enumerate(rows) if (first + place) % size == 0])
 
     def _count(self, groups: int, size: int) -> int:
-        """Groups of a round: every rank has as many rows."""
+        """Return the groups of a round in which every rank has as many rows."""
         return full(groups, size, self.host.accelerator.num_processes)
 
-    def _filled(self, prompts: Sequence[PromptRow], size: int) -> list[PromptRow]:
-        """With further groups, which are dropped."""
-        missing = self._count(len(prompts), size) - len(prompts)
-        return [*prompts, *(prompts[place % len(prompts)] for place in range(missing))]
+    def _filled(self, groups: Sequence[Item], size: int) -> list[Item]:
+        """Repeat groups, which are dropped later, so that every rank has as many rows."""
+        return [groups[place % len(groups)] for place in range(self._count(len(groups), size))]
 
     def _mine(self, prompts: Sequence[PromptRow], size: int) -> list[PromptRow]:
-        """This rank's rows of a round with ``size`` completions of each prompt."""
+        """Return this rank's rows of a round with ``size`` completions of each prompt."""
         accelerator = self.host.accelerator
         rows = len(prompts) * size // accelerator.num_processes
         first = accelerator.process_index * rows
@@ -232,7 +215,7 @@ class DeadGroupRefill(TrainerStage):
         return SubBatch(scored, self._advantages.trainable(scored.output), table, metrics)
 
     def _live(self, rounds: Sequence[SubBatch], groups: Sequence[tuple[int, int]], size: int) -> list[bool]:
-        """Which of these groups teach anything, each a round and the group's number in it; the same on all ranks."""
+        """Return True for groups (round, number in it) with a nonzero advantage; the same on all ranks."""
         sources = sources_of(groups, size)
         scored = subbatches.gather_scored(rounds, sources, rounds[0].scored.completions)
         trainable_NT = subbatches.trainable(rounds, sources)
@@ -240,19 +223,17 @@ class DeadGroupRefill(TrainerStage):
         advantages[~trainable_NT.any(dim=1)] = 0
         return broadcast_from_main(lambda: live_groups(advantages, size))
 
-    def _next_prompts(self, count: int, taken: Sequence[PromptRow]) -> Sequence[PromptRow]:
-        """Rows from a way of its own through the data set; prompts come again where it has no others."""
-        data, known = self.host.train_dataset, {_key(row) for row in taken}
+    def _next_prompts(self, count: int, used: Sequence[PromptRow]) -> Sequence[PromptRow]:
+        """Return the next rows of a separate pass through the dataset; prompts repeat if it has no new ones."""
+        data, keys = self.host.train_dataset, {_key(row) for row in used}
 
-        def wanted(place: int) -> bool:
+        def is_new(place: int) -> bool:
             key = _key(data[place])
-            new = key not in known
-            known.add(key)
+            new = key not in keys
+            keys.add(key)
             return new
 
-        return [data[place] for place in self._cursor.take(count, len(data), wanted)]
-
-    # -- the batch --------------------------------------------------------------------------------------------------
+        return [data[place] for place in self._cursor.take(count, len(data), is_new)]
 
     def _finished(
         self,
@@ -262,7 +243,7 @@ class DeadGroupRefill(TrainerStage):
         weights: Sequence[float] = (),
         guesses: Sequence[float] = (),
     ) -> ScoredBatch:
-        """The batch of these rows; ``weights`` of the groups, ``guesses`` of the tokens of tied ones."""
+        """Return the batch of these rows; ``weights`` of groups, ``guesses`` of the tokens of tied ones."""
         host, first = self.host, rounds[0]
         size, rank, ranks = host.num_generations, host.accelerator.process_index, host.accelerator.num_processes
         groups = len(sources) // size
@@ -280,10 +261,16 @@ class DeadGroupRefill(TrainerStage):
             keep = torch.tensor(self._keywords["keep"], dtype=torch.float64, device=host.accelerator.device)
             batch = batch.adding(**{KEEP: keep})
         extend_table(host, table)
-        self._log(rounds, counts, groups)
+        sampled = [one for one in rounds if one.metrics]  # without replayed groups
+        completions = sum(len(one.scored.rewards) for one in sampled)
+        log_metric_lists(host, subbatches.metrics(sampled))
+        figures = {name: count / groups for name, count in counts.items()}
+        log_metrics(
+            host, figures | {"dead_groups/rounds": float(len(sampled)), "dead_groups/drawn": float(completions)}
+        )
         return replace(
             batch,
-            rounds=[one.scored for one in rounds if one.metrics],  # the others are of earlier batches
+            rounds=[one.scored for one in sampled],
             replaced=[source.round > 0 for source in sources[::size]] if self._way == "resample" else (),
         )
 
@@ -293,11 +280,12 @@ class DeadGroupRefill(TrainerStage):
         output = join(values, pad=padding_token_id(host), multiple=host.pad_to_multiple_of, device=device)
         self._check_padding(output)
         mask_BT = output["completion_mask"] * output.get("tool_mask", 1)
-        whole = {name: value for name, value in first.scored.output.items() if name not in output}
-        return {**output, **whole, "num_items_in_batch": host.accelerator.gather(mask_BT.sum()).sum()}
+        total = host.accelerator.gather(mask_BT.sum()).sum()
+        rest = {name: value for name, value in first.scored.output.items() if name not in output}
+        return {**output, **rest, "num_items_in_batch": total}
 
     def _check_padding(self, output: dict[str, Any]) -> None:
-        """Refuse log-probabilities of other padding, where the model sees it."""
+        """Refuse log-probabilities of other padding, if the model is not invariant to it."""
         width, widths = output["prompt_ids"].size(1), set(output.pop(PROMPT_WIDTH).tolist()) - {0}
         padded = bool(widths - {width}) and any(output.get(name) is not None for name in SCORED)
         if any(gather_objects([padded])) and (reason := self._shifted()) is not None:
@@ -307,14 +295,6 @@ class DeadGroupRefill(TrainerStage):
                 "longest prompt, or remove dead_groups."
             )
             raise ConfigError([problem])
-
-    def _log(self, rounds: Sequence[SubBatch], counts: Mapping[str, int], groups: int) -> None:
-        host, rounds = self.host, [one for one in rounds if one.metrics]  # the others were drawn before
-        completions = sum(len(one.scored.rewards) for one in rounds)
-        log_metric_lists(host, subbatches.metrics(rounds))
-        found = {name: count / groups for name, count in counts.items()}
-        found |= {"dead_groups/rounds": float(len(rounds)), "dead_groups/drawn": float(completions)}
-        log_metrics(host, found)
 
 
 def _key(row: PromptRow) -> str:

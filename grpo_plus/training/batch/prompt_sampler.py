@@ -1,8 +1,7 @@
-"""A selection in a trainer: prompts drawn by the history of what their completions were rewarded with.
+"""A selection in a trainer: prompts sampled by the history of their rewards.
 
-The draws of a generation batch are made when the loader of the data asks for it, which is at least one batch ahead of
-training; the history that they go by is late by as much. All ranks see all rewards and have equal generators, so that
-they draw the same.
+The data loader samples a generation batch at least one batch ahead of training, by a history that is late by as much.
+All ranks have all rewards and equal generators, so they sample the same prompts.
 """
 
 import math
@@ -40,11 +39,9 @@ _BINS, _SAMPLE = 10, 200
 
 
 class PromptSampler(TrainerStage):
-    """Draws the prompts of generation batches by the recipe's selection, and keeps the history of all prompts.
+    """Samples the prompts of generation batches by the recipe's selection, and stores the history of all prompts.
 
-    Weights follow the history at every draw, or are kept for so many optimizer steps (``every``).
-
-    ``position`` knows the generation batch under way and its pass.
+    Weights follow the history at every sample, or are fixed for ``every`` optimizer steps.
     """
 
     name = "selection"
@@ -66,17 +63,14 @@ class PromptSampler(TrainerStage):
         self._round_weights: Tensor | None = None  # (P,) π of the optimizer step ``_since``, for `every` steps
         self._since = 0
         self._pass = -1
-        self._rows: list[int] = []  # of the dataset, drawn in this pass
-        self._shares: list[float] = []  # (1/N)/π of each of them when it was drawn
+        self._rows: list[int] = []  # of the dataset, sampled in this pass
+        self._shares: list[float] = []  # (1/N)/π of each of them when it was sampled
         self._extra: dict[int, float] = {}  # shares of this batch's extra prompts
 
-    # Before the run.
-
     def problems(self, setup: Setup) -> list[Problem]:
-        """Data that cannot be drawn from, and a selection that has no weights for it."""
         data = setup.train_dataset
         if data is None:
-            return []  # TRL says so
+            return []  # TRL reports it
         if problem := _data_problem(data):
             return [f"selection ({self.selection.name!r}) {problem}"]
         self.prompts_of_data = DatasetPrompts(data)
@@ -92,7 +86,6 @@ class PromptSampler(TrainerStage):
         return PromptHistory.empty(self.data.rows, num_generations, self.data.columns)
 
     def training(self) -> AbstractContextManager[None]:
-        """A new run starts without history."""
         self._begin()
         self._history = self._empty(self.host.num_generations)
         self._generator.manual_seed(self.host.args.seed)
@@ -106,31 +99,28 @@ class PromptSampler(TrainerStage):
 
     @property
     def history(self) -> PromptHistory:
-        """What is known of the prompts by now."""
+        """Rewards of the prompts so far."""
         assert self._history is not None
         return self._history
 
-    # Draws.
-
     def sampler(self, own: Repeats) -> Any:
-        """The sampler to draw by, where ``own`` is the host's; the host's itself where the selection draws nothing."""
+        """Return the sampler in place of the host's ``own``; ``own`` if the selection samples nothing."""
         return SelectedSampler(self, own) if self.selection.draws else own
 
     def batch_of_pass(self, number: int, count: int) -> list[int]:
-        """The rows of the dataset for the ``count`` prompts of generation batch ``number`` of this pass."""
-        begun = self._position.current.passes
-        if begun != self._pass:
-            self._pass, self._rows, self._shares = begun, [], []
+        """Return the rows of the dataset for the ``count`` prompts of generation batch ``number`` of this pass."""
+        if self._position.current.passes != self._pass:
+            self._pass, self._rows, self._shares = self._position.current.passes, [], []
         missing = (number + 1) * count - len(self._rows)
         if missing > 0:
-            chances = self.probabilities()
-            rows = self._draw(chances, missing, again=self._weighted)
+            probabilities = self.probabilities()
+            rows = self._sample(probabilities, missing, again=self._weighted)
             self._rows += rows
-            self._shares += self._shares_of(rows, chances)
+            self._shares += self._shares_of(rows, probabilities)
         return self._rows[number * count : (number + 1) * count]
 
     def probabilities(self) -> Tensor:
-        """(P,) π: kept for ``every`` optimizer steps, where that is set."""
+        """Return π, (P,), which is fixed for ``every`` optimizer steps if that is set."""
         if self._every is None:
             return self._present()
         step = int(self.host.state.global_step)
@@ -139,21 +129,19 @@ class PromptSampler(TrainerStage):
         return self._round_weights
 
     def _present(self) -> Tensor:
-        """(P,) π, by the history as it is; the main process's, since a plug-in may draw numbers of its own."""
+        """Compute π, (P,), on the main process, since a plug-in may use random numbers."""
         state = self.host.state
-        done = min(1.0, state.global_step / state.max_steps) if state.max_steps > 0 else 0.0
-        history = replace(self.history, progress=done)
+        progress = min(1.0, state.global_step / state.max_steps) if state.max_steps > 0 else 0.0
+        history = replace(self.history, progress=progress)
         weights = broadcast_from_main(lambda: selection_weights(self.selection, history, **self._keywords))
         return distribution(weights, history.rows, self._explore)
 
-    def _draw(self, chances: Tensor, count: int, *, again: bool) -> list[int]:
-        prompts = sample_prompts(chances, count, self._generator, again=again)
+    def _sample(self, probabilities: Tensor, count: int, *, again: bool) -> list[int]:
+        prompts = sample_prompts(probabilities, count, self._generator, again=again)
         return [self.data.row(prompt, self._generator) for prompt in prompts]
 
-    def _shares_of(self, rows: Sequence[int], chances: Tensor) -> list[float]:
-        return shares(chances, self.data.rows)[[self.data.of_row(row) for row in rows]].tolist()
-
-    # A generation batch.
+    def _shares_of(self, rows: Sequence[int], probabilities: Tensor) -> list[float]:
+        return shares(probabilities, self.data.rows)[[self.data.of_row(row) for row in rows]].tolist()
 
     def weigh(self, batch: ScoredBatch) -> ScoredBatch:
         """Weight each group that is trained on by the probability of its prompt."""
@@ -163,50 +151,48 @@ class PromptSampler(TrainerStage):
         first = self.host.accelerator.process_index * len(rows)
         planned, replaced = self._shares_of_batch(), dict(enumerate(batch.replaced))
         groups = [(first + place) // size for place in range(len(rows))]
-        share = torch.tensor(
-            [
-                self._extra[self._number(row["prompt"])] if replaced.get(group) else planned[group]
-                for row, group in zip(rows, groups, strict=True)
-            ]
-        )
-        share = share.to(output["completion_ids"].device)
+        values = [
+            self._extra[self._number(row["prompt"])] if replaced.get(group) else planned[group]
+            for row, group in zip(rows, groups, strict=True)
+        ]
+        share = torch.tensor(values).to(output["completion_ids"].device)
         columns = {name: share * output[name] for name in (SHARE, COIN) if name in output}
         return batch.adding(**(columns or {SHARE: share}))
 
-    def extra_prompts(self, count: int, taken: Sequence[PromptRow]) -> list[PromptRow]:
-        """So many rows of the dataset for the batch under way; equal on all ranks.
+    def extra_prompts(self, count: int, used: Sequence[PromptRow]) -> list[PromptRow]:
+        """Return further rows of the dataset for the current batch; equal on all ranks.
 
-        Of other prompts than those taken, as far as there are; with weights of any: the shares (1/N)/π are for draws
-        with replacement.
+        Prompts are new ones as far as there are. With weights any prompt may repeat: the shares (1/N)/π assume
+        sampling with replacement.
         """
-        chances = left = self.probabilities()
+        probabilities = left = self.probabilities()
         if not self._weighted:
-            left = chances.clone()
-            left[[self._number(row["prompt"]) for row in taken]] = 0
+            left = probabilities.clone()
+            left[[self._number(row["prompt"]) for row in used]] = 0
         enough = int((left > 0).sum()) >= count
-        rows = self._draw(left if enough else chances, count, again=self._weighted)
-        found = [self.host.train_dataset[row] for row in rows]
-        numbers = [self._number(row["prompt"]) for row in found]
-        self._extra |= dict(zip(numbers, self._shares_of(rows, chances), strict=True))
-        return found
+        rows = self._sample(left if enough else probabilities, count, again=self._weighted)
+        prompts = [self.host.train_dataset[row] for row in rows]
+        numbers = [self._number(row["prompt"]) for row in prompts]
+        self._extra |= dict(zip(numbers, self._shares_of(rows, probabilities), strict=True))
+        return prompts
 
     def _number(self, prompt: Any) -> int:
         number = self.data.index.get(digest_of(prompt))
         if number is None:
             raise ValueError(
-                f"selection ({self.selection.name!r}): the prompt {show(prompt)} is drawn, but the dataset that the "
-                "trainer was given has no such prompt: give it the prompts as they are to be drawn."
+                f"selection ({self.selection.name!r}): the prompt {show(prompt)} was sampled, but the dataset of the "
+                "trainer has no such prompt: pass the prompts to the trainer exactly as they are sampled."
             )
         return number
 
     def _shares_of_batch(self) -> list[float]:
-        """The share of each group of the generation batch that is under way, as it was planned."""
+        """Return the planned share of each group of the current generation batch."""
         now = Geometry.of(self.host)
         first = self._position.current.taken // now.block * now.prompts
         return self._shares[first : first + now.prompts]
 
     def _observed(self, batch: ScoredBatch) -> tuple[list[int], Tensor, Tensor]:
-        """All ranks' prompts of a round by number, their total rewards, and the rewards that the estimator compares."""
+        """Return all ranks' prompts of a round by number, total rewards, and rewards that the estimator compares."""
         rewards_NK = batch.rewards
         numbers = gather_objects([self._number(row["prompt"]) for row in batch.completions.rows])
         weights_K = self.host.reward_weights.to(rewards_NK)
@@ -216,14 +202,14 @@ class PromptSampler(TrainerStage):
         return numbers, totals_N.cpu(), read_NK.cpu()
 
     def _by_column(self) -> bool:
-        """The estimator compares each reward by itself."""
+        """Return True if the estimator compares each reward by itself."""
         parts = self._recipe.estimator_parts
         if parts:
             return any(part.own_zero_rule and not part.reads_steps for part, _ in parts)
         return bool(self.host.args.multi_objective_aggregation == "normalize_then_sum")
 
     def observe(self, batch: ScoredBatch) -> None:
-        """Take the rewards of all rounds of a training batch into the history."""
+        """Add the rewards of all rounds of a training batch to the history."""
         self._extra = {}
         if not self.host.model.training:
             return
@@ -235,26 +221,22 @@ class PromptSampler(TrainerStage):
 
     def _metrics(self) -> dict[str, float]:
         history, count = self.history, len(self.history)
-        found = {
+        probabilities = self.probabilities() if self.selection.draws else history.rows / history.rows.sum()
+        entropy = -(probabilities * probabilities.clamp(min=1e-300).log()).sum()
+        return {
             "selection/unseen": float((~history.seen).sum()) / count,
             "selection/impossible": float(history.impossible().sum()) / count,
             "selection/died_out": float(history.died_out().sum()) / count,
+            "selection/effective": float(entropy.exp()) / count,
+            "selection/contrast": float((probabilities * contrast_chance(history)).sum()),
         }
-        chances = self.probabilities() if self.selection.draws else history.rows / history.rows.sum()
-        spread = -(chances * chances.clamp(min=1e-300).log()).sum()
-        found["selection/effective"] = float(spread.exp()) / count
-        found["selection/contrast"] = float((chances * contrast_chance(history)).sum())
-        return found
-
-    # Checkpoints.
 
     @property
     def identity(self) -> str:
-        """A history is of its data."""
         return f"a history of the data {self.prompts_of_data.data}" if self.prompts_of_data else self.name
 
     def state_dict(self) -> dict[str, Any]:
-        """Bounds of the rewards, and which pass the draws are of; empty before the first draw."""
+        """Bounds of the rewards and the pass; empty before the first sample."""
         history = self._history
         if history is None or not (self._rows or bool(history.drawn.any())):
             return {}
@@ -262,14 +244,14 @@ class PromptSampler(TrainerStage):
         return {"bounds": bounds, "graded": history.graded, "pass": self._pass, "since": self._since}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Evidence of drawn prompts by digest; the generator; rows and shares of this pass; π that are kept."""
+        """Evidence of the sampled prompts by digest, the generator, this pass's rows and shares, and fixed π."""
         if not self.state_dict():
             return {}
         history = self.history
-        held = history.drawn.nonzero().squeeze(1)
+        sampled = history.drawn.nonzero().squeeze(1)
         return {
-            "digests": self.data.packed(held.tolist()),
-            "evidence": torch.stack([getattr(history, name)[held] for name in EVIDENCE], dim=1),
+            "digests": self.data.packed(sampled.tolist()),
+            "evidence": torch.stack([getattr(history, name)[sampled] for name in EVIDENCE], dim=1),
             "generator": self._generator.get_state(),
             "rows": torch.tensor(self._rows, dtype=torch.long),
             "shares": torch.tensor(self._shares, dtype=torch.float64),
@@ -277,13 +259,11 @@ class PromptSampler(TrainerStage):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from the bounds; the rest needs the tensors."""
         low, high = (math.nan if one is None else float(one) for one in state["bounds"])
         self._history = replace(self.history, low=low, high=high, graded=bool(state["graded"]))
         self._pass, self._since = int(state["pass"]), int(state["since"])
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what `tensors` returned."""
         prompts = torch.tensor(self.data.numbers_of(tensors["digests"]), dtype=torch.long)
         fresh = {name: getattr(self.history, name).clone() for name in EVIDENCE}
         for column, name in enumerate(EVIDENCE):
@@ -295,43 +275,41 @@ class PromptSampler(TrainerStage):
         if self._every is not None:
             self._round_weights = tensors.get("held")
 
-    # Reports.
-
     def summary(self) -> dict[str, Any]:
-        """The history in short, as JSON values.
+        """Summarise the history as JSON values.
 
-        Keys: ``prompts``, how many there are; ``unseen``, ``impossible``, ``died_out`` and ``between``, how many of
-        them are so, which add up; ``draws``, groups drawn so far; ``graded``: rewards have more than two values, and
-        rates are means as a share of the range seen; ``rates``: how many of those seen have a pass rate in each of 10
-        equal bins from 0 to 1; ``sample``: at most 200 prompts, evenly over the dataset, each a list of its digest
-        (hexadecimal), the groups drawn of it and its rate (None: unseen).
+        Keys: ``prompts``, their number; ``unseen``, ``impossible``, ``died_out`` and ``between``, the number of
+        prompts of each kind, which add up; ``draws``, groups sampled so far; ``graded``: rewards have more than two
+        values, and rates are means as a share of their range; ``rates``: the number of prompts with a pass rate in
+        each of 10 equal bins from 0 to 1; ``sample``: at most 200 prompts, evenly over the dataset, each a list of its
+        digest (hexadecimal), the number of its groups and its rate (None: unseen).
         """
         history, digests = self.history, self.data.digests
-        seen, rates = history.seen, history.pass_rates()
+        sampled, rates = history.seen, history.pass_rates()
         impossible, died = history.impossible(), history.died_out()
-        bins = torch.histc(rates[seen].clamp(0, 1), _BINS, 0, 1) if bool(seen.any()) else torch.zeros(_BINS)
-        count = len(history)
+        bins = torch.histc(rates[sampled].clamp(0, 1), _BINS, 0, 1) if bool(sampled.any()) else torch.zeros(_BINS)
+        count, groups = len(history), history.drawn
         return {
             "prompts": count,
-            "unseen": int((~seen).sum()),
+            "unseen": int((~sampled).sum()),
             "impossible": int(impossible.sum()),
             "died_out": int(died.sum()),
-            "between": int((seen & ~impossible & ~died).sum()),
-            "draws": round(float(history.drawn.sum())),
+            "between": int((sampled & ~impossible & ~died).sum()),
+            "draws": round(float(groups.sum())),
             "graded": history.graded,
             "rates": [int(one) for one in bins],
             "sample": [
-                [digests[p].hex(), round(float(history.drawn[p]), 3), float(rates[p]) if bool(seen[p]) else None]
+                [digests[p].hex(), round(float(groups[p]), 3), float(rates[p]) if bool(sampled[p]) else None]
                 for p in evenly(range(count), _SAMPLE)
             ],
         }
 
 
 class SelectedSampler(Sampler[int]):
-    """The structure of the host's sampler, each generation batch drawn when it is asked for."""
+    """The host's sampler with prompts of the selection, sampled lazily for each generation batch."""
 
-    def __init__(self, selecting: PromptSampler, own: Repeats) -> None:
-        self._selecting, self._own = selecting, own
+    def __init__(self, prompts: PromptSampler, own: Repeats) -> None:
+        self._prompts, self._own = prompts, own
 
     def __len__(self) -> int:
         return len(self._own)
@@ -339,14 +317,14 @@ class SelectedSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         prompts, copies, repeats, batches = sampler_sizes(self._own)
         for number in range(batches):
-            chosen = self._selecting.batch_of_pass(number, prompts)
+            chosen = self._prompts.batch_of_pass(number, prompts)
             for _ in range(repeats):
                 for row in chosen:
                     yield from (row for _ in range(copies))
 
 
 def _data_problem(data: Any) -> str | None:
-    """Why prompts cannot be drawn from a dataset by its history; None: they can."""
+    """Return the reason why prompts cannot be sampled from a dataset by history, or None."""
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         return "needs a dataset with rows that can be counted, but train_dataset is a stream: leave selection unset."
     names = getattr(data, "column_names", None) or (list(data[0]) if len(data) else [])

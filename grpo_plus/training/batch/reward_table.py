@@ -12,9 +12,9 @@ from grpo_plus.training.scoring.turn_spans import NO_STATE
 
 
 def is_truncated(completion_ids: Sequence[Sequence[int]], ends: Sequence[int]) -> list[bool]:
-    """Which completions stopped because they ran out of tokens: their last token ends nothing."""
-    known = set(ends)
-    return [len(ids) > 0 and ids[-1] not in known for ids in completion_ids]
+    """Return True for completions that ran out of tokens: their last token is no stop token."""
+    stops = set(ends)
+    return [len(ids) > 0 and ids[-1] not in stops for ids in completion_ids]
 
 
 def reward_table(
@@ -30,7 +30,7 @@ def reward_table(
     penalty_NT: torch.Tensor | None = None,
     values_NT: torch.Tensor | None = None,
 ) -> RewardTable:
-    """The table of one generation batch, over all ranks.
+    """Build the table of one generation batch, over all ranks.
 
     A penalty is one more reward, negative, of weight 1, and not applicable where no other reward is. An estimator per
     token reads it token by token.
@@ -58,7 +58,7 @@ def reward_table(
 
 
 def per_completion(advantages: torch.Tensor, table: RewardTable) -> torch.Tensor:
-    """One number a completion for the log: the value itself, or the mean over its trainable tokens."""
+    """Return one number a completion for the log: the value itself, or the mean over its trainable tokens."""
     if advantages.dim() == 1:
         return advantages
     sums_N = advantages.to("cpu", torch.float64).sum(dim=1)  # large ones would overflow
@@ -66,13 +66,12 @@ def per_completion(advantages: torch.Tensor, table: RewardTable) -> torch.Tensor
 
 
 def per_token(advantages_NT: torch.Tensor, table: RewardTable) -> list[list[float]]:
-    """Each completion's values, without the padding."""
-    lengths = table.lengths.tolist()
-    return [row[:length] for row, length in zip(advantages_NT.tolist(), lengths, strict=True)]
+    """Return each completion's values, without the padding."""
+    return [row[:length] for row, length in zip(advantages_NT.tolist(), table.lengths.tolist(), strict=True)]
 
 
 def step_scores(rows: Sequence[Sequence[tuple[Any, ...]]], *, device: torch.device, dtype: torch.dtype) -> StepScores:
-    """Ragged ``(first token, one past the last, score, state)`` of all completions as one object; no state is none."""
+    """Join ragged ``(first token, one past the last, score, state)`` of all completions; the state may be missing."""
     flat: list[tuple[Any, ...]] = [(row, *step) for row, steps in enumerate(rows) for step in steps]
     return StepScores(
         rows=torch.tensor([step[0] for step in flat], dtype=torch.long, device=device),

@@ -1,9 +1,10 @@
-"""What a run is made of: the resolved parts, the versions and the whole config, as the record holds them."""
+"""The record's description of a run: the resolved parts, the versions and the config."""
 
 import importlib.metadata
 import os
 import platform
 import socket
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -11,13 +12,13 @@ from grpo_plus import __version__
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.rewards import equivalent_advantage
 from grpo_plus.record.files import SCHEMA, plain
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_plus.trl.ranks import adapter_configs
 from grpo_verifiers.redaction import redact as without_secrets
 
 
-def about(trainer: Run) -> dict[str, Any]:
-    """Everything of ``run.json`` that does not change while a run goes on."""
+def about(trainer: RunHost) -> dict[str, Any]:
+    """Return the constant part of ``run.json``."""
     args = trainer.args
     model = trainer.accelerator.unwrap_model(trainer.model)
     return {
@@ -41,8 +42,8 @@ def about(trainer: Run) -> dict[str, Any]:
     }
 
 
-def parts(trainer: Run) -> dict[str, Any]:
-    """The estimator, objective, selection, verifiers, engine and rollout that run, by name, keywords and formula."""
+def parts(trainer: RunHost) -> dict[str, Any]:
+    """Describe estimator, objective, selection, verifiers, engine and rollout by name, keywords and formula."""
     args = trainer.args
     recipe = recipe_of(args)
     if trainer.estimator is None:
@@ -70,36 +71,24 @@ def parts(trainer: Run) -> dict[str, Any]:
         [{"label": one.verifier.label, "weight": one.weight, "settings": one.verifier.describe()} for one in live]
         for live in (trainer.pipeline.verifiers.live, trainer.pipeline.verifiers.evaluation)
     )
-    found: dict[str, Any] = without_secrets(
-        plain(
-            {
-                "advantage": advantage,
-                "objective": objective,
-                "selection": selection,
-                "rewards": rewards,
-                "verifiers": verifiers,
-                "eval_verifiers": evaluating,
-                "engine": recipe.engine.layout,
-                "rollout": recipe.rollout.how,
-            }
-        )
-    )
-    return found
+    named: dict[str, Any] = {"advantage": advantage, "objective": objective, "selection": selection, "rewards": rewards}
+    named |= {"verifiers": verifiers, "eval_verifiers": evaluating}
+    named |= {"engine": recipe.engine.layout, "rollout": recipe.rollout.how}
+    described: dict[str, Any] = without_secrets(plain(named))
+    return described
 
 
 def versions() -> dict[str, str]:
-    """Of what decides how a run goes."""
+    """Return the versions of the packages that can change a result."""
     own = {"grpo_plus": __version__, "python": platform.python_version()}
     return own | installed("trl", "transformers", "torch", "accelerate", "peft")
 
 
 @cache
 def installed(*names: str) -> dict[str, str]:
-    """Versions of the packages that are installed."""
-    found = {}
+    """Return the versions of the installed ones of these packages."""
+    versions = {}
     for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions

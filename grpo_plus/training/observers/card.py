@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_plus.recipe.rewards import equivalent_advantage
 from grpo_plus.training.observers.about import installed
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_verifiers.files import write_atomic
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.redaction.names import secret_kind
@@ -17,19 +17,15 @@ TAGS = ("grpo", "grpo_plus", "trl")
 PACKAGES = ("grpo-plus", "trl", "transformers", "torch", "accelerate", "peft", "datasets")
 MARK = "## How it was trained"
 
-_TOLD = ("advantage", "objective", "selection", "verifiers", "eval_verifiers", "verifier_column", "plugins")
+_IN_OTHER_TABLES = ("advantage", "objective", "selection", "verifiers", "eval_verifiers", "verifier_column", "plugins")
 _OF_THE_MACHINE = (
-    "output_dir",
-    "logging_dir",
-    "run_name",
-    "resume_from_checkpoint",
-    "hub_model_id",
-    "model_init_kwargs",
+    *("output_dir", "logging_dir", "run_name", "resume_from_checkpoint", "hub_model_id", "model_init_kwargs"),
 )
+_LOCAL_MODEL = {"[None](https://huggingface.co/None)": "a local model", 'model="None"': 'model="path/to/this/folder"'}
 
 
-def complete(trainer: Run) -> None:
-    """Add the metadata and the section to the card in the output folder of a trainer, which has just written it."""
+def complete(trainer: RunHost) -> None:
+    """Add metadata and the section to the card that the trainer has just written into its output folder."""
     from huggingface_hub import ModelCard
 
     path = Path(trainer.args.output_dir) / "README.md"
@@ -41,22 +37,19 @@ def complete(trainer: Run) -> None:
     if getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", None):
         card.data.library_name = "peft"
     before, _, _ = card.text.partition(MARK)
-    for dead, told in _NOWHERE.items():  # what the host writes of models that are on no hub
-        before = before.replace(dead, told)
+    for dead, text in _LOCAL_MODEL.items():  # the host's links to models that are not on the Hub
+        before = before.replace(dead, text)
     card.text = before.rstrip() + "\n\n" + section(trainer)
     write_atomic(path, redact_text(str(card)))
 
 
-_NOWHERE = {"[None](https://huggingface.co/None)": "a local model", 'model="None"': 'model="path/to/this/folder"'}
-
-
-def section(trainer: Run) -> str:
-    """The section as Markdown."""
+def section(trainer: RunHost) -> str:
+    """Write the section as Markdown."""
     args = trainer.args
     rows: list[tuple[str, str]] = [
         ("Advantage estimator", _advantage(trainer)),
         ("Objective", _objective(trainer)),
-        ("LeanRollouts", f"`{trainer.recipe.rollout.how}`"),
+        ("Rollouts", f"`{trainer.recipe.rollout.how}`"),
         *_selection(trainer),
         ("Update engine", f"`{trainer.recipe.engine.layout}`"),
         ("Rewards", ", ".join(f"`{name}`" for name in trainer.reward_func_names)),
@@ -74,7 +67,7 @@ def section(trainer: Run) -> str:
     return "\n".join(lines)
 
 
-def _advantage(trainer: Run) -> str:
+def _advantage(trainer: RunHost) -> str:
     args = trainer.args
     if "advantage" not in trainer.recipe.names:
         name, keywords = equivalent_advantage(args)
@@ -83,7 +76,7 @@ def _advantage(trainer: Run) -> str:
     return f"`{_base(trainer.recipe.names['advantage'])}`{_keywords(trainer.estimator[1])}"
 
 
-def _objective(trainer: Run) -> str:
+def _objective(trainer: RunHost) -> str:
     args = trainer.args
     if "objective" not in trainer.recipe.names:
         return f"TRL's own loss, `{args.loss_type}`, beta {args.beta:g}"
@@ -91,7 +84,7 @@ def _objective(trainer: Run) -> str:
     return f"`{_base(trainer.recipe.names['objective'])}`{keywords}, beta {args.beta:g}"
 
 
-def _selection(trainer: Run) -> list[tuple[str, str]]:
+def _selection(trainer: RunHost) -> list[tuple[str, str]]:
     selected = trainer.recipe.selection
     if selected is None:
         return []
@@ -101,18 +94,18 @@ def _selection(trainer: Run) -> list[tuple[str, str]]:
     ]
 
 
-def _verifiers(trainer: Run) -> list[tuple[str, str, str, str]]:
+def _verifiers(trainer: RunHost) -> list[tuple[str, str, str, str]]:
     weights = dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=False))
-    found = []
+    rows = []
     recipe = trainer.recipe
     for used, parts in (("training", recipe.verifiers), ("evaluation", recipe.eval_verifiers)):
         for entry in (part.entry for part in parts):
             weight = 1.0 if entry.weight is None else entry.weight
             weight = weights.get(entry.label, weight) if used == "training" else weight
             settings = {"name": entry.name, **entry.kwargs, "columns": entry.columns, "timeout": entry.timeout}
-            told = {key: value for key, value in settings.items() if value and value != entry.label}
-            found.append((f"`{entry.label}`", used, f"{weight:g}", _keywords(told).strip()))
-    return found
+            own = {key: value for key, value in settings.items() if value and value != entry.label}
+            rows.append((f"`{entry.label}`", used, f"{weight:g}", _keywords(own).strip()))
+    return rows
 
 
 def _keywords(keywords: Any) -> str:
@@ -122,28 +115,27 @@ def _keywords(keywords: Any) -> str:
 
 
 def _options(args: Any) -> list[tuple[str, str]]:
-    found = []
+    rows = []
     for field in dataclasses.fields(args):
-        if not field.init or field.name in _OF_THE_MACHINE or field.name in _TOLD or secret_kind(field.name):
+        if not field.init or field.name in {*_OF_THE_MACHINE, *_IN_OTHER_TABLES} or secret_kind(field.name):
             continue
         value = getattr(args, field.name)
         default = field.default if field.default is not dataclasses.MISSING else None
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         if value not in (default, None, [], {}) and isinstance(value, str | int | float | list | dict):
-            found.append((f"`{field.name}`", f"`{_value(value)}`"))
-    return found
+            rows.append((f"`{field.name}`", f"`{_value(value)}`"))
+    return rows
 
 
 def _value(value: Any) -> str:
-    value = getattr(value, "value", value)
-    value = redact(value)
+    value = redact(getattr(value, "value", value))
     text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return _text(_base(text))
 
 
 def _base(name: str) -> str:
-    """A reference or path without the folders of this machine."""
+    """Shorten a reference or path to its name, without the folders of this machine."""
     path, colon, attr = name.partition(".py:")
     if colon:
         return f"{Path(path).name}.py:{attr}"
@@ -151,13 +143,9 @@ def _base(name: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """One cell of a table: on one line, without the characters that end a cell or code."""
+    """Format one cell of a table: on one line, without the characters that end a cell or code."""
     return " ".join(str(value).split()).replace("|", "\\|").replace("`", "'")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [
-        f"| {' | '.join(head)} |",
-        f"|{'---|' * len(head)}",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
+    return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)]

@@ -16,7 +16,7 @@ from grpo_plus.trl.logs import log_training_metrics
 class StepClock(TrainerStage):
     """Adds up the seconds of each part of a step; a part that begins inside another one pauses it.
 
-    A card works on behind the program, so each border between two parts waits for it: some six waits a step.
+    CUDA runs asynchronously, so each border between two parts waits for the GPU: about six waits a step.
     """
 
     name = "clock"
@@ -34,7 +34,6 @@ class StepClock(TrainerStage):
         self._seconds = dict.fromkeys(PARTS, 0.0)
 
     def after_loading(self, host: Host) -> None:
-        """See whether there is a card to wait for."""
         super().after_loading(host)
         self._waits = host.accelerator.device.type == "cuda"
 
@@ -79,24 +78,20 @@ class StepClock(TrainerStage):
         return self.part("update")
 
     def state_dict(self) -> dict[str, Any]:
-        """Seconds that are not reported yet."""
         return {"seconds": dict(self._seconds)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Count on from them."""
         self._seconds = {name: float(state["seconds"][name]) for name in PARTS}
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """The optimizer's own step is part of the update."""
+        """Count the optimizer's own step as update."""
         self._enter("update")
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """It ends here."""
         if self._open:
             self._leave()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Report the step and start the next one at zero."""
         self._open.clear()
         for name, seconds in self._seconds.items():
             self._report(metric(name), seconds)

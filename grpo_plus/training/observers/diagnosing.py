@@ -1,4 +1,4 @@
-"""Diagnosis while a run goes on: what is found is said, written down, told to callbacks, and may end the run."""
+"""Diagnosis of a run: findings are logged, recorded, reported to callbacks, and may end the run."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +17,14 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.observers.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
-from grpo_plus.training.observers.on_finding import LAST_LOG, Logged, OnFinding, on_any_rank
+from grpo_plus.training.observers.on_finding import LAST_LOG, Logged, OnFinding, max_over_ranks
 from grpo_plus.training.observers.recorder import Recorder
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import evaluation_enabled, log_metrics
 from grpo_plus.trl.ranks import adapter_configs, piece
-from grpo_verifiers.errors import ConfigError, Problem
+from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import get_logger, redact_text
 
@@ -39,25 +39,19 @@ class RunDiagnosis(TrainerStage):
     """Judges every log entry by the rules of `grpo_plus.diagnosis`, on all ranks alike.
 
     Attributes:
-        watch: what stands, and what was said.
-        stopped_by: the finding that ended the run; None: none did.
-        says_at_end: whether what stands at the end is logged once more; a command that prints it sets it to False.
+        watch: open and reported findings.
+        stopped_by: the finding that ended the run, or None.
+        logs_at_end: log open findings at the end of the run; a command that prints them sets it to False.
     """
 
     name = "diagnosis"
-    host: Run
+    host: RunHost
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        verification: Verifiers,
-        recorder: Recorder | None,
-    ) -> None:
-        """The ``recorder`` keeps a line for each finding, and the one that ended the run."""
+    def __init__(self, recipe: Recipe, verifiers: Verifiers, recorder: Recorder | None) -> None:
         self.watch = FindingTracker()
         self.stopped_by: Finding | None = None
-        self.says_at_end = True
-        self._recipe, self._verification, self._recorder = recipe, verification, recorder
+        self.logs_at_end = True
+        self._recipe, self._verifiers, self._recorder = recipe, verifiers, recorder
         self._monitor = None if recipe.monitor is None else HackingMonitor(recipe.monitor)
         self._logged = Logged()
         self._listeners: list[OnFinding] = []
@@ -67,20 +61,16 @@ class RunDiagnosis(TrainerStage):
         self._liked: list[dict[str, Any]] = []  # in an evaluation, by the trained reward and not by its judge
         self._failed = False
 
-    # -- the stage --------------------------------------------------------------------------------------------------
-
     def problems(self, setup: Setup) -> Sequence[Problem]:
-        """A monitor of no reward, or whose judge lacks a column; what a listener waits for and is never found."""
         monitor = self._recipe.monitor
-        heard = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
-        never = unreachable_findings(setup.args, self._recipe, [name for one in heard for name in one.stop_on])
+        callbacks = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
+        problems = unreachable_findings(setup.args, self._recipe, [name for one in callbacks for name in one.stop_on])
         if monitor is None:
-            return never
-        names = [*self._verification.function_names(setup.reward_funcs), *self._verification.labels]
-        problems = never
+            return problems
+        names = [*self._verifiers.function_names(setup.reward_funcs), *self._verifiers.labels]
         if monitor.against is not None and monitor.against not in names:
-            told = ", ".join(names)
-            problems.append(f"diagnosis against is {monitor.against!r}, expected one of the rewards: {told}.")
+            rewards = ", ".join(names)
+            problems.append(f"diagnosis against is {monitor.against!r}, expected one of the rewards: {rewards}.")
         columns = getattr(setup.train_dataset, "column_names", None)
         if isinstance(columns, list | tuple) and not setup.rows_may_grow:
             problems += [
@@ -97,12 +87,10 @@ class RunDiagnosis(TrainerStage):
         return problems
 
     def before_loading(self, setup: Setup) -> None:  # noqa: ARG002
-        """Start the judge's workers."""
         if self._monitor is not None:
             self._monitor.options.judge.verifier.warm()
 
     def after_loading(self, host: Host) -> None:
-        """Note what the rules read beside the curves."""
         super().after_loading(host)
         self.main = bool(host.accelerator.is_main_process)
         estimator = None if self.host.estimator is None else self.host.estimator.estimator.name
@@ -114,29 +102,27 @@ class RunDiagnosis(TrainerStage):
             verifiers=_described(self._recipe.verifiers),
             evaluating=_described(self._recipe.eval_verifiers),
         )
-        others = set(host.reward_func_names) - set(self._verification.labels)
+        functions = set(host.reward_func_names) - set(self._verifiers.labels)
         self._facts["reward_scale"] = float(host.reward_weights.abs().sum()) or 1.0
-        if others:
-            self._facts["rewards"] = sorted(others)
+        if functions:
+            self._facts["rewards"] = sorted(functions)
         elif self._monitor is not None:
-            self._monitor.known_range = self._facts["reward_scale"]
+            self._monitor.reward_range = self._facts["reward_scale"]
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """Find the callbacks that listen, and what ends the run by theirs."""
         self._listeners = [one for one in self.host.callback_handler.callbacks if isinstance(one, OnFinding)]
-        theirs = [name for one in self._listeners for name in one.stop_on]
-        if wrong := unreachable_findings(self.host.args, self._recipe, theirs):
-            raise ConfigError(wrong)
-        self._stop_on = frozenset([*self._recipe.stop_on, *theirs])
+        names = [name for one in self._listeners for name in one.stop_on]
+        raise_all(unreachable_findings(self.host.args, self._recipe, names))
+        self._stop_on = frozenset([*self._recipe.stop_on, *names])
         self.stopped_by = None
         for one in self._listeners:
-            one.told_by_trainer = True
+            one.reported_by_trainer = True
         try:
             yield
         finally:
             for one in self._listeners:
-                one.told_by_trainer = False
+                one.reported_by_trainer = False
 
     @contextlib.contextmanager
     def judging(self, completions: Completions) -> Iterator[None]:
@@ -157,168 +143,160 @@ class RunDiagnosis(TrainerStage):
         if self._monitor is not None and self._due():
             self._monitor.collect(self.host, int(self.host.state.global_step), completions, rewards_NK)
         elif not self.host.model.training and self._facts["judges"]:
-            with contextlib.suppress(Exception):  # examples are for people, and no more
-                self._keep_liked(completions, rewards_NK)
+            with contextlib.suppress(Exception):  # examples are optional
+                self._store_liked(completions, rewards_NK)
 
     def _due(self) -> bool:
         training = bool(self.host.model.training)
         return self._monitor is not None and training and self._monitor.due(int(self.host.state.global_step))
 
-    def _keep_liked(self, completions: Completions, rewards_NK: torch.Tensor) -> None:
-        """Keep completions of an evaluation that the trained reward likes and its judge does not."""
+    def _store_liked(self, completions: Completions, rewards_NK: torch.Tensor) -> None:
+        """Store completions of an evaluation with a high reward and a low score of its judge."""
         first = self.host.accelerator.process_index * len(completions)
-        told = watched(rewards_NK, self.host.reward_weights, self.host.reward_func_names, None)
-        middle = sum(value for value in told if not isnan(value)) / max(1, len(told))
-        for live in self._verification.evaluation:
+        rewards = watched(rewards_NK, self.host.reward_weights, self.host.reward_func_names, None)
+        mean = sum(value for value in rewards if not isnan(value)) / max(1, len(rewards))
+        for live in self._verifiers.evaluation:
             if live.verifier.label not in self._facts["judges"]:
                 continue
             for row, verdict in enumerate(live.verdicts[: len(completions)]):
-                reward = told[first + row]
-                if verdict.score is not None and verdict.score <= 0 < reward and reward >= middle:
+                reward = rewards[first + row]
+                if verdict.score is not None and verdict.score <= 0 < reward and reward >= mean:
                     step = int(self.host.state.global_step)
                     self._liked.append(example(step, completions, row, reward, verdict))
         del self._liked[: -2 * EXAMPLES]
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Read the logs so far, of a resumed run; note the adapter's weights."""
         state = self.host.state
-        self._logged.go_on(entry for entry in state.log_history if entry.get("step", 0) <= state.global_step)
+        self._logged.load(entry for entry in state.log_history if entry.get("step", 0) <= state.global_step)
         restored, self._restored = self._restored, {}
         self._weights = {
             name: restored[name] if name in restored and restored[name].shape == fresh.shape else fresh
-            for name, fresh in self._sampled().items()
+            for name, fresh in self._sample_weights().items()
         }
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Measure how far the adapter has moved, before it is logged; say an alarm of the monitor at once."""
+        """Log how far the adapter has moved since the last log; report an alarm of the monitor at once."""
         if control.should_log and self._weights:
-            fresh = self._sampled()
+            fresh = self._sample_weights()
             moved = [float((fresh[name] - one).square().mean()) for name, one in self._weights.items() if name in fresh]
             log_metrics(self.host, {MOVED: (sum(moved) / max(1, len(moved))) ** 0.5})
             self._weights = fresh
-        alarmed = self._monitor is not None and self._monitor.found is not None
+        alarmed = self._monitor is not None and self._monitor.alarm is not None
         if alarmed and "hacking" not in self.watch.current:
-            self._look(int(state.global_step), control)
+            self._diagnose(int(state.global_step), control)
 
     def on_log(self, _args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Judge what was logged."""
         if not logs or LAST_LOG in logs:
             return
         self._logged.add(int(state.global_step), logs)
-        self._look(int(state.global_step), control, evaluates=not any(key.startswith("eval_") for key in logs))
+        self._diagnose(int(state.global_step), control, evaluates=not any(key.startswith("eval_") for key in logs))
 
     def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A stop is not the end of a pass: what belongs to that is left to the run that goes on."""
+        """Leave the end of the pass to the resumed run, if the run was stopped."""
         if self.stopped_by is not None and state.global_step < state.max_steps:
             control.should_log = control.should_evaluate = control.should_save = False
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Say once more what stands."""
         if self.stopped_by is not None and self._recorder is not None:
             self._recorder.end("interrupted", f"stop_on {self.stopped_by.name}: {self.stopped_by.evidence}")
-        if self.main and self.says_at_end and (lines := self.lines_at_end()):
+        if self.main and self.logs_at_end and (lines := self.lines_at_end()):
             logger.warning("at the end of the run:\n  %s", "\n  ".join(lines))
 
     def lines_at_end(self) -> list[str]:
-        """What stands, for people; the gravest first."""
-        since = {name: held.since for name, held in self.watch.current.items()}
-        return [redact_text(f"{one.name} (since step {since[one.name]}): {one.text}") for one in self._standing()]
+        """Format the open findings, most severe first."""
+        since = {name: one.since for name, one in self.watch.current.items()}
+        return [redact_text(f"{one.name} (since step {since[one.name]}): {one.text}") for one in self._open_findings()]
 
-    def _standing(self) -> list[Finding]:
-        return in_order(held.finding for held in self.watch.current.values())
+    def _open_findings(self) -> list[Finding]:
+        return in_order(one.finding for one in self.watch.current.values())
 
     @property
     def severe(self) -> bool:
-        """Whether something stands that makes the run worthless."""
-        return any(one.severity == "severe" for one in self._standing())
+        """True if an open finding makes the run worthless."""
+        return any(one.severity == "severe" for one in self._open_findings())
 
     @property
     def outcome(self) -> str:
-        """What became of the run, by the gravest finding that says so; empty: nothing is said against it."""
-        return next((one.outcome for one in self._standing() if one.outcome), "")
+        """The run's outcome by its most severe open finding; empty without one."""
+        return next((one.outcome for one in self._open_findings() if one.outcome), "")
 
     def state_dict(self) -> dict[str, Any]:
-        """What was said, and the checks of the monitor; empty at the start."""
         monitor = {} if self._monitor is None else self._monitor.state_dict()
         state = {"watch": self.watch.state_dict(), "monitor": monitor}
         return {name: value for name, value in state.items() if value}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it; a monitor that is new starts afresh."""
         if state.get("watch"):
             self.watch.load_state_dict(state["watch"])
         if self._monitor is not None and state.get("monitor"):
             self._monitor.load_state_dict(state["monitor"])
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Where the adapter was at the last log."""
+        """Weights of the adapter at the last log."""
         return dict(self._weights)
 
     def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Measure from there."""
         self._restored = tensors
 
-    # -- its parts --------------------------------------------------------------------------------------------------
-
-    def _sampled(self) -> dict[str, torch.Tensor]:
-        """Some values of the adapter's weights, of a run that records how far they move."""
+    def _sample_weights(self) -> dict[str, torch.Tensor]:
+        """Return some values of the adapter's weights, in a recorded run."""
         if not (self._facts["lora"] and self._recipe.report.record):
             return {}
         trained = [(name, one) for name, one in self.host.model.named_parameters() if one.requires_grad]
         chosen = trained[:: max(1, len(trained) // _WEIGHTS)]
-        found = [(name, piece(one).detach().flatten()[:_VALUES].float().cpu().clone()) for name, one in chosen]
-        return {name: one for name, one in found if one.numel() and not one.is_meta}
+        values = [(name, piece(one).detach().flatten()[:_VALUES].float().cpu().clone()) for name, one in chosen]
+        return {name: one for name, one in values if one.numel() and not one.is_meta}
 
-    def _found(self) -> list[Finding]:
+    def _findings(self) -> list[Finding]:
         try:
-            found = diagnose(Curves(self._logged.series, self._facts))
+            findings = diagnose(Curves(self._logged.series, self._facts))
         except Exception as error:  # noqa: BLE001 - a diagnosis must not end a run
             if not self._failed:
-                logger.warning("the diagnosis failed, training goes on: %s", redact_text(repr(error)))
-            self._failed, found = True, []
-        alarm = None if self._monitor is None else self._monitor.found
+                logger.warning("the diagnosis failed, training continues: %s", redact_text(repr(error)))
+            self._failed, findings = True, []
+        alarm = None if self._monitor is None else self._monitor.alarm
         if alarm is not None:
-            found = in_order([alarm, *(one for one in found if one.name != alarm.name)])
-        return found
+            findings = in_order([alarm, *(one for one in findings if one.name != alarm.name)])
+        return findings
 
-    def _look(self, step: int, control: Any, *, evaluates: bool = True) -> None:
-        """Say what began and what ended; stop where the config says so, on all ranks or on none."""
-        fresh, gone = self.watch.update(step, [self._with_examples(one) for one in self._found()])
+    def _diagnose(self, step: int, control: Any, *, evaluates: bool = True) -> None:
+        """Report findings that begin or end; stop by the config's ``stop_on``, on all ranks or on none."""
+        fresh, ended = self.watch.update(step, [self._with_examples(one) for one in self._findings()])
         for one in fresh:
             self._write({"step": step, **one.as_data()})
             if self.watch.is_new(one):
-                self._say(step, one)
-        for held in gone:
-            self._write({"step": step, "name": held.finding.name, "ends": True})
-            if self.watch.ends_newly(held.finding.name) and self.main:
-                logger.warning("%s is over (steps %d to %d).", held.finding.name, held.since, step)
+                self._report(step, one)
+        for entry in ended:
+            self._write({"step": step, "name": entry.finding.name, "ends": True})
+            if self.watch.ends_newly(entry.finding.name) and self.main:
+                logger.warning("%s is over (steps %d to %d).", entry.finding.name, entry.since, step)
         if self._stop_on:
             names = list(RULES)
             mine = [names.index(one.name) + 1 for one in fresh if one.name in self._stop_on]
-            told = on_any_rank(self.host.args, max(mine, default=0))
-            if told and step < self.host.state.max_steps:
-                self._stop(names[told - 1], control, evaluates=evaluates)
+            number = max_over_ranks(self.host.args, max(mine, default=0))
+            if number and step < self.host.state.max_steps:
+                self._stop(names[number - 1], control, evaluates=evaluates)
 
     def _with_examples(self, one: Finding) -> Finding:
         if one.name != "hacking" or one.examples:
             return one
         return Finding(**{**vars(one), "examples": tuple(self._liked[-EXAMPLES:])})
 
-    def _say(self, step: int, one: Finding) -> None:
+    def _report(self, step: int, one: Finding) -> None:
         if not self.main:
             return
         lines = [f"{one.name}, step {step}: {one.text}", *map(_side_by_side, one.examples[:_SHOWN])]
         logger.warning("%s", redact_text("\n  ".join(lines)))
         for listener in self._listeners:
-            listener.tell(one)
+            listener.report(one)
 
     def _write(self, line: Mapping[str, Any]) -> None:
         if self._recorder is not None:
-            self._recorder.keep(FINDINGS, {"kind": "finding", **line})
+            self._recorder.append(FINDINGS, {"kind": "finding", **line})
 
     def _stop(self, name: str, control: Any, *, evaluates: bool) -> None:
-        held = self.watch.current.get(name)
-        self.stopped_by = held.finding if held is not None else Finding(name, "warning", name, "", "")
+        entry = self.watch.current.get(name)
+        self.stopped_by = entry.finding if entry is not None else Finding(name, "warning", name, "", "")
         control.should_training_stop = control.should_save = True
         control.should_evaluate = evaluates and evaluation_enabled(self.host)
         if self.main:
@@ -330,7 +308,7 @@ def _described(parts: Sequence[VerifierPart]) -> list[dict[str, Any]]:
 
 
 def _side_by_side(one: Mapping[str, Any]) -> str:
-    """A completion beside what was said of it, in one line that is safe to print."""
-    said, reason = (readable(" ".join(str(one[name]).split()), 2 * LONGEST) for name in ("completion", "reason"))
-    said = said if len(said) <= _WIDE else f"…{said[-_WIDE:]}"
-    return f"reward {one['reward']:g}, judge {one['judge']:g} ({reason or 'no reason given'}): {said}"
+    """Format a completion and its scores on one line that is safe to print."""
+    text, reason = (readable(" ".join(str(one[name]).split()), 2 * LONGEST) for name in ("completion", "reason"))
+    text = text if len(text) <= _WIDE else f"…{text[-_WIDE:]}"
+    return f"reward {one['reward']:g}, judge {one['judge']:g} ({reason or 'no reason'}): {text}"

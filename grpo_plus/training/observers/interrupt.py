@@ -12,15 +12,15 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from grpo_plus.training.observers.on_finding import on_any_rank
+from grpo_plus.training.observers.on_finding import max_over_ranks
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME_PRESS = 1.0
 """Seconds in which a signal counts as a repetition of the first: a launcher forwards a terminal's Ctrl-C again."""
 
 
-class EvaluationLeft(Exception):  # noqa: N818 - somebody's wish, and no error
-    """An evaluation was left because of a signal: the step before it is done, and nothing is saved yet."""
+class EvaluationInterrupted(Exception):  # noqa: N818 - requested by a signal, and no error
+    """A signal ended an evaluation: the step before it is complete, and nothing is saved yet."""
 
 
 class Interruption(TrainerCallback):
@@ -34,7 +34,7 @@ class Interruption(TrainerCallback):
         self.stopped = False
         self._on_stop = stopped
         self._leads = leads
-        self._heard = 0.0
+        self._received = 0.0  # time of the first signal
 
     @property
     def exit_code(self) -> int:
@@ -47,22 +47,22 @@ class Interruption(TrainerCallback):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        before = {number: signal.signal(number, self._receive) for number in SIGNALS}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.number is None:
-            self.number, self._heard = number, now
+            self.number, self._received = number, now
             if self._leads:
-                # A print from within a print would raise.
+                # A print during a print would raise.
                 os.write(2, b"\nStopping: this step is finished first, then a checkpoint is saved. Again: at once.\n")
             return
-        if now - self._heard < SAME_PRESS and _was_launched():
+        if now - self._received < SAME_PRESS and _was_launched():
             return
         try:
             sys.stdout.flush()
@@ -71,14 +71,16 @@ class Interruption(TrainerCallback):
 
     def on_step_end(self, args: Any, _state: Any, control: Any, **_: Any) -> None:
         """Save and stop on all ranks in the same step."""
-        if self._agreed(args):
+        number = max_over_ranks(args, self.number or 0)
+        self.number = self.number or number or None
+        if number:
             self.stopped = True
             control.should_save = True
             control.should_evaluate = False
             control.should_training_stop = True
 
     def on_epoch_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A stop is not the end of a pass: what belongs to that is left to the run that goes on."""
+        """Leave the end of the pass to the resumed run, if the run was stopped."""
         if self.stopped and state.global_step < state.max_steps:
             control.should_log = control.should_evaluate = control.should_save = False
 
@@ -86,7 +88,7 @@ class Interruption(TrainerCallback):
         """Leave a running evaluation at once; several ranks must finish theirs together."""
         if self.number is not None and not _was_launched():
             self._stop()
-            raise EvaluationLeft
+            raise EvaluationInterrupted
 
     def on_evaluate(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         """Stop after an evaluation without another step; several ranks agree only at the end of a step."""
@@ -96,7 +98,6 @@ class Interruption(TrainerCallback):
             control.should_training_stop = True
 
     def on_train_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        """Call ``stopped``."""
         if self.stopped:
             self._stop()
 
@@ -104,12 +105,6 @@ class Interruption(TrainerCallback):
         self.stopped = True
         if self._on_stop is not None:
             self._on_stop()
-
-    def _agreed(self, args: Any) -> bool:
-        heard = on_any_rank(args, self.number or 0)
-        if self.number is None and heard:
-            self.number = heard
-        return bool(heard)
 
 
 def _was_launched() -> bool:

@@ -1,7 +1,7 @@
-"""The hacking monitor: samples of the training completions go to a judge that rewards nothing.
+"""The hacking monitor: a judge scores samples of the training completions, and rewards nothing.
 
-The judge works while the verifiers do. Its failures leave completions out; one that only fails is switched off with a
-warning: the reward is watched, and not made, by it.
+It runs at the same time as the verifiers. Completions with a failed check are left out; a judge that always fails is
+switched off with a warning.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from grpo_plus.diagnosis import Finding, hacking
 from grpo_plus.recipe.recipe import Monitor
 from grpo_plus.sampling.token_spans import decoder
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier
 from grpo_plus.training.scoring.verifiers import TURNS
 from grpo_plus.trl.logs import log_metrics
@@ -27,7 +27,7 @@ from grpo_verifiers.verdict import Verdict
 logger = get_logger("grpo_plus.diagnosis")
 
 SLOWER = 1000
-"""After so many checks they are half as frequent, after twice as many a third: checkpoints hold all of them."""
+"""After this many checks they are half as frequent, after twice as many a third: checkpoints store all of them."""
 EXAMPLES = 4
 LONGEST = 600
 
@@ -35,31 +35,30 @@ LONGEST = 600
 class HackingMonitor:
     """Checks of one run.
 
-    ``checks`` are those so far, ``examples`` completions that the trained reward likes and the judge does not;
-    ``known_range`` is that of the whole reward, None where nobody knows it.
+    ``examples`` are completions with a high reward and a low score of the judge; ``reward_range`` is the range of the
+    summed reward, or None.
     """
 
-    known_range: float | None = None
+    reward_range: float | None = None
 
     def __init__(self, options: Monitor) -> None:
         self.options = options
         self.judge = LiveVerifier(options.judge.verifier)
         self.checks: list[hacking.RewardCheck] = []
         self.examples: list[dict[str, Any]] = []
-        self.found: Finding | None = None
-        self._rows: list[int] = []  # of this rank, that the judge looks at
+        self.alarm: Finding | None = None
+        self._rows: list[int] = []  # of this rank, in the judge's sample
         self._last = -1
         self._off = False
 
     def due(self, step: int) -> bool:
-        """Whether the completions drawn for the next step are looked at: the first, then those so many steps later."""
+        """Return True if the completions for the next step are checked: the first, then in intervals."""
         return self._last < 0 or step - self._last >= self.options.every * (1 + len(self.checks) // SLOWER)
 
-    def start(self, host: Run, completions: Completions) -> None:
-        """Hand a sample to the judge: so many completions of each of some prompts."""
+    def start(self, host: RunHost, completions: Completions) -> None:
+        """Start the judge on a sample of the completions."""
         size, rank, rows = host.num_generations, host.accelerator.process_index, len(completions)
-        whole = rows * host.accelerator.num_processes
-        chosen = set(sample(whole, size, self.options.sample))
+        chosen = set(sample(rows * host.accelerator.num_processes, size, self.options.sample))
         self._rows = [row for row in range(rows) if rank * rows + row in chosen]
         if self._off or not self._rows:
             return
@@ -78,16 +77,14 @@ class HackingMonitor:
         except VerifierError as error:
             self._switch_off(error)
 
-    def collect(self, host: Run, step: int, completions: Completions, rewards_NK: torch.Tensor) -> None:
-        """Take the judge's scores beside the rewards of all ranks; look for an alarm. Every rank must call it."""
+    def collect(self, host: RunHost, step: int, completions: Completions, rewards_NK: torch.Tensor) -> None:
+        """Compare the judge's scores with the rewards of all ranks, and check for an alarm. Every rank must call it."""
         self._last = step
-        scores = self._scores()
-        rank, rows = host.accelerator.process_index, len(completions)
-        first = rank * rows
-        told = watched(rewards_NK, host.reward_weights, host.reward_func_names, self.options.against)
+        first = host.accelerator.process_index * len(completions)
+        rewards = watched(rewards_NK, host.reward_weights, host.reward_func_names, self.options.against)
         mine, shown = [], []
-        for row, verdict in zip(self._rows, scores, strict=False):
-            reward = told[first + row]
+        for row, verdict in zip(self._rows, self._scores(), strict=False):
+            reward = rewards[first + row]
             if verdict.score is None or isnan(reward):
                 continue
             mine.append(((first + row) // host.num_generations, reward, verdict.score))
@@ -98,11 +95,11 @@ class HackingMonitor:
             for gap, row, reward, verdict in shown[:EXAMPLES]
             if gap > 0 and reward > 0
         ]
-        everywhere = gather_objects([(mine, examples)])
+        of_ranks = gather_objects([(mine, examples)])
         pairs: dict[int, list[tuple[float, float]]] = {}
-        for group, reward, score in (each for part, _ in everywhere for each in part):
+        for group, reward, score in (each for part, _ in of_ranks for each in part):
             pairs.setdefault(group, []).append((reward, score))
-        fresh = [each for _, part in everywhere for each in part]
+        fresh = [each for _, part in of_ranks for each in part]
         if fresh:
             self.examples = sorted(fresh, key=lambda each: each["judge"] - each["reward"])[:EXAMPLES]
         if not pairs:
@@ -129,68 +126,65 @@ class HackingMonitor:
         logger.warning("the hacking monitor is off, its judge fails: %s", redact_text(str(error)))
 
     def _look(self) -> None:
-        """The first alarm stands."""
-        if self.found is not None or (now := hacking.alarm(self.checks, self._scales())) is None:
+        """Set the alarm, once."""
+        if self.alarm is not None or (now := hacking.alarm(self.checks, self._scales())) is None:
             return
         options = self.options
         watched_reward = "the trained reward" if options.against is None else f"the score of {options.against}"
         where = f"in training (every {options.every} steps)" if options.every > 1 else "in every step"
-        self.found = hacking.finding(
+        self.alarm = hacking.finding(
             now, judge=options.judge.verifier.label, reward=watched_reward, where=where, examples=self.examples
         )
 
     def _scales(self) -> tuple[float, float]:
-        """Scores of a verifier are between 0 and 1, and a sum of them has the range of the weights.
+        """Return the ranges of reward and judge: 1 for a verifier, the weights' sum for the summed reward.
 
-        Any other reward's is taken for twice the spread of single completions, or what the checks span if that is more.
+        Any other range is estimated by twice the spread of single completions, or that of the checks if it is larger.
         """
         if self.options.against is not None:
             return 1.0, 1.0
-        if self.known_range is not None:
-            return self.known_range, 1.0
+        if self.reward_range is not None:
+            return self.reward_range, 1.0
         means = [check.reward for check in self.checks]
         return max(2 * hacking.spread(self.checks), max(means) - min(means)) or 1.0, 1.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Checks and examples; empty at the start."""
         if not self.checks:
             return {}
         return {"checks": [check.as_data() for check in self.checks], "examples": self.examples, "last": self._last}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them; an alarm that was given is in the state of findings."""
         self.checks = [hacking.RewardCheck(**check) for check in state["checks"]]
         self.examples, self._last = [dict(each) for each in state["examples"]], int(state["last"])
 
 
 def sample(rows: int, size: int, most: int) -> list[int]:
-    """At most so many of the rows, evenly over the groups and as many of each as there is room for.
+    """Choose at most ``most`` rows, evenly over the groups and equally many of each.
 
     >>> sample(8, 4, 4), sample(8, 4, 99), sample(12, 4, 2)
     ([0, 1, 4, 5], [0, 1, 2, 3, 4, 5, 6, 7], [0, 4])
     """
     groups = rows // size
     each = min(size, max(1, most // max(1, groups)))
-    taken = min(groups, most // each)
-    return [group * groups // taken * size + place for group in range(taken) for place in range(each)]
+    count = min(groups, most // each)
+    return [group * groups // count * size + place for group in range(count) for place in range(each)]
 
 
 def watched(
     rewards_NK: torch.Tensor, weights_K: torch.Tensor, names: Sequence[str], against: str | None
 ) -> list[float]:
-    """The reward of each completion that is watched; NaN where nothing scored it."""
+    """Return the monitored reward of each completion; NaN without any score."""
     if against is not None:
-        found: list[float] = rewards_NK[:, list(names).index(against)].tolist()
-        return found
-    scored_NK = ~rewards_NK.isnan()
-    totals = (rewards_NK.nan_to_num() * weights_K.to(rewards_NK)).sum(dim=1)
-    totals = totals.masked_fill(~scored_NK.any(dim=1), float("nan"))
-    whole: list[float] = totals.tolist()
-    return whole
+        totals = rewards_NK[:, list(names).index(against)]
+    else:
+        totals = (rewards_NK.nan_to_num() * weights_K.to(rewards_NK)).sum(dim=1)
+        totals = totals.masked_fill(rewards_NK.isnan().all(dim=1), float("nan"))
+    rewards: list[float] = totals.tolist()
+    return rewards
 
 
 def example(step: int, completions: Completions, row: int, reward: float, verdict: Verdict) -> dict[str, Any]:
-    """A completion beside what was said of it."""
+    """Return a completion with its scores, as JSON values."""
     return {
         "step": step,
         "prompt": _text(completions.prompts[row]),
@@ -202,7 +196,7 @@ def example(step: int, completions: Completions, row: int, reward: float, verdic
 
 
 def _text(value: Any) -> str:
-    """The end of a text, or of the last message of a chat."""
+    """Return the end of a text, or of the last message of a chat."""
     if isinstance(value, list) and value and isinstance(value[-1], dict):
         value = value[-1].get("content")
     text = value if isinstance(value, str) else str(value)

@@ -1,4 +1,4 @@
-"""`OnFinding`: a callback of yours for what is found wrong, in this trainer and in TRL's own."""
+"""`OnFinding`: a user's callback for findings, in this trainer and in TRL's own."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from grpo_verifiers.redaction import get_logger, redact_text
 logger = get_logger("grpo_plus.diagnosis")
 
 LAST_LOG = "train_runtime"
-"""Only the entry about the whole run has it."""
+"""Key of the last log entry of a run only."""
 
 
 class Logged:
@@ -25,15 +25,15 @@ class Logged:
         self.series: dict[str, tuple[list[int], list[Any]]] = {}
 
     def add(self, step: int, values: Mapping[str, Any]) -> None:
-        """Take an entry."""
+        """Add a log entry."""
         for key, value in values.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and key != "step":
-                steps, found = self.series.setdefault(key, ([], []))
+                steps, series = self.series.setdefault(key, ([], []))
                 steps.append(step)
-                found.append(value)
+                series.append(value)
 
-    def go_on(self, history: Iterable[Mapping[str, Any]]) -> None:
-        """Take the entries of a run so far."""
+    def load(self, history: Iterable[Mapping[str, Any]]) -> None:
+        """Load the entries of a run so far."""
         self.series = {}
         for entry in history:
             if LAST_LOG not in entry:
@@ -43,8 +43,7 @@ class Logged:
 class OnFinding(TrainerCallback):
     """Calls a function with every `Finding` of a run as it begins, on the main process.
 
-    In `GRPOPlusTrainer` it hears of everything that the run itself says; in TRL's `GRPOTrainer` it judges the logs by
-    itself.
+    In `GRPOPlusTrainer` it receives the run's own findings; in TRL's `GRPOTrainer` it diagnoses the logs itself.
 
     >>> OnFinding(print, stop_on=["nann"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -52,7 +51,7 @@ class OnFinding(TrainerCallback):
     grpo_verifiers.errors.ConfigError: stop_on: unknown finding 'nann'. Did you mean 'nan'? ...
 
     Args:
-        call: takes a finding; an error in it is a warning, and the run goes on.
+        call: takes a finding; an error in it is logged as a warning, and the run continues.
         stop_on: names of findings that end training after their step, with a checkpoint. In `GRPOPlusTrainer` they
             join the config's ``stop_on``.
     """
@@ -66,44 +65,43 @@ class OnFinding(TrainerCallback):
         self.stop_on = tuple(stop_on)
         self._logged, self._watch = Logged(), FindingTracker()
         self._facts: dict[str, Any] = {}
-        self.told_by_trainer = False  # the trainer's own hook tells
+        self.reported_by_trainer = False  # by the trainer's own diagnosis
 
-    def tell(self, finding: Finding) -> None:
+    def report(self, finding: Finding) -> None:
         """Call the function."""
         try:
             self._call(finding)
-        except Exception as error:  # noqa: BLE001 - whoever listens must not end the run
+        except Exception as error:  # noqa: BLE001 - a listener must not end the run
             logger.warning("OnFinding failed on %s: %s", finding.name, redact_text(repr(error)))
 
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
-        """Note the settings, and the logs so far of a resumed run, whose findings are not told again."""
+        """Read the settings, and the earlier logs of a resumed run, whose findings are not reported again."""
         self._facts = facts_of(vars(args), lora=bool(getattr(model, "peft_config", None)))
-        self._logged.go_on(state.log_history)
+        self._logged.load(state.log_history)
         self._watch = FindingTracker()
         if state.log_history:
             self._watch.update(int(state.global_step), diagnose(Curves(self._logged.series, self._facts)))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Judge the logs, unless the trainer does."""
-        if self.told_by_trainer or not logs or LAST_LOG in logs:
+        if self.reported_by_trainer or not logs or LAST_LOG in logs:
             return
         step = int(state.global_step)
         self._logged.add(step, logs)
-        fresh, _gone = self._watch.update(step, diagnose(Curves(self._logged.series, self._facts)))
+        fresh, _ended = self._watch.update(step, diagnose(Curves(self._logged.series, self._facts)))
         stops = [one for one in fresh if one.name in self.stop_on]
-        if self.stop_on and on_any_rank(args, len(stops)):
+        if self.stop_on and max_over_ranks(args, len(stops)):
             control.should_training_stop = control.should_save = True
         if state.is_world_process_zero:
             for one in fresh:
-                self.tell(one)
+                self.report(one)
 
 
-def on_any_rank(args: Any, said: int) -> int:
-    """The largest number that a rank says; every rank must call it."""
+def max_over_ranks(args: Any, number: int) -> int:
+    """Return the largest number of any rank; every rank must call it."""
     if args.world_size == 1:
-        return said
+        return number
     import torch
 
-    told = torch.tensor([said], device=args.device)
-    torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX)
-    return int(told.item())
+    largest = torch.tensor([number], device=args.device)
+    torch.distributed.all_reduce(largest, op=torch.distributed.ReduceOp.MAX)
+    return int(largest.item())

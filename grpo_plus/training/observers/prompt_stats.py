@@ -1,4 +1,4 @@
-"""How the prompts of a run stand: how many are always, never or sometimes solved, and the pass rates of a sample."""
+"""Records prompts of a run: how many are always, never or sometimes solved, and the pass rates of a sample."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -31,17 +31,16 @@ class PromptStats(TrainerStage):
         self._begin()
 
     def _begin(self) -> None:
-        self._texts: dict[str, str] = {}  # by digest, of drawn prompts that no line has
-        self._missing: set[str] | None = None  # prompts of the sample whose text no line has; None: not asked yet
+        self._texts: dict[str, str] = {}  # by digest, of prompts without a line
+        self._missing: set[str] | None = None  # prompts of the sample whose text no line has; None at the start
         self._written: dict[str, tuple[float, float]] = {}
 
     def training(self) -> AbstractContextManager[None]:
-        """Nothing of a new run is written yet."""
         self._begin()
         return nullcontext()
 
     def record(self, batch: ScoredBatch, *, sampled: bool) -> None:
-        """Take the prompts of all rounds of a training batch; write a line for a ``sampled`` batch."""
+        """Collect the prompts of all rounds of a training batch; write a line for a ``sampled`` batch."""
         if not self.host.model.training:
             return
         for part in batch.rounds or (batch,):
@@ -49,20 +48,20 @@ class PromptStats(TrainerStage):
             texts = {digest_of(prompt).hex(): as_text(prompt)[:TEXT_KEPT] for prompt in prompts}
             for of_rank in gather_objects([texts]):
                 self._texts |= of_rank
-        with self._recorder.unharmed():
+        with self._recorder.warn_on_error():
             if self._missing is None:
                 self._missing = {key for key, _, _ in self._summary()["sample"]}
             self._texts = {key: text for key, text in self._texts.items() if key in self._missing}
             if sampled:
                 step = int(self.host.state.global_step) + 1  # the step that trains on it
-                self._recorder.keep(PROMPTS, self._line(self._summary()) | {"step": step})
+                self._recorder.append(PROMPTS, self._line(self._summary()) | {"step": step})
 
     def _line(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         changed = []
-        for key, drawn, rate in summary["sample"]:
-            if rate is not None and self._written.get(key) != (drawn, rate):
-                self._written[key] = drawn, rate
-                changed.append({"prompt": key[:KEY], "drawn": round(drawn, 3), "rate": round(rate, 4)})
+        for key, count, rate in summary["sample"]:
+            if rate is not None and self._written.get(key) != (count, rate):
+                self._written[key] = count, rate
+                changed.append({"prompt": key[:KEY], "drawn": round(count, 3), "rate": round(rate, 4)})
         texts, self._texts = self._texts, {}
         self._missing = (self._missing or set()) - texts.keys()
         texts = {key[:KEY]: text for key, text in texts.items()}

@@ -1,4 +1,4 @@
-"""The trainer's side: writes the record of a run, and never stands in its way."""
+"""Writes the record of a run; errors of the record never end the run."""
 
 import contextlib
 import math
@@ -39,7 +39,7 @@ from grpo_plus.sampling.token_spans import decoder
 from grpo_plus.training.batch.reward_table import is_truncated
 from grpo_plus.training.hooks import CRITIC_VALUES, ScoredBatch, TrainerStage
 from grpo_plus.training.observers.about import about
-from grpo_plus.training.observers.run import Run
+from grpo_plus.training.observers.run import RunHost
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.ranks import gather_objects
 from grpo_plus.trl.rollout import stop_token_ids
@@ -60,18 +60,16 @@ WriteReport = Callable[[Sequence[Path]], object]
 
 
 class Recorder(TrainerStage):
-    """Keeps metrics, sampled groups and the state of one run in ``output_dir/grpo_plus``.
+    """Writes metrics, sampled groups and the state of one run to ``output_dir/grpo_plus``.
 
-    Every rank takes part in gathering what is sampled, by a rule that depends on nothing but the config and the
-    batches so far; what the first rank then makes of it (a full disk, too little time) concerns no other rank.
-
+    All ranks gather the same samples, by a rule that depends only on the config and the number of batches so far. Only
+    the first rank writes; its errors (a full disk, too little time) do not affect other ranks.
     """
 
     name = "record"
-    host: Run
+    host: RunHost
 
     def __init__(self, write_report: WriteReport) -> None:
-        """Nothing is written before training or evaluation."""
         self._write_report = write_report
         self._about: dict[str, Any] | None = None
         self._status: dict[str, Any] = {}
@@ -85,26 +83,22 @@ class Recorder(TrainerStage):
         self._reports = ReportPace()
 
     def after_loading(self, host: Host) -> None:
-        """Find the folder of the record."""
         super().after_loading(host)
         self.folder = Path(host.args.output_dir) / FOLDER
         self.main = bool(host.accelerator.is_main_process)
 
-    # -- metrics and state ------------------------------------------------------------------------------------------
-
     def on_log(self, *_: Any, logs: dict[str, Any] | None = None, **__: Any) -> None:
-        """Append one line for everything logged since training began."""
         if self.main and self._began:
             kind = "eval" if any(key.startswith("eval_") for key in logs or {}) else "train"
             step = int(self.host.state.global_step)
             self._append(METRICS, {"kind": kind, "step": step, "time": time.time(), "values": logs or {}})
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Say that the run goes on from this step; an earlier run in the same folder is moved aside."""
+        """Record the start or the resumption; move the record of an earlier run out of the way."""
         self._began, step = True, int(self.host.state.global_step)
         if not self.main:
             return
-        with self._careful():
+        with self._warn_on_disk_error():
             if step == 0:
                 self._move_aside()
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -119,19 +113,18 @@ class Recorder(TrainerStage):
             self._append(name, {"kind": "begin", "step": step, "time": now})
 
     def end(self, status: str, error: BaseException | str | None = None) -> None:
-        """Say how the run ended; what was said first stands."""
+        """Record how the run ended, once."""
         if not self.main or self._status.get("status") != "running":
             return
-        told = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
-        why = None if told is None else redact_text(told[:1000])
-        self._set_status(status=status, ended=time.time(), error=why, step=int(self.host.state.global_step))
+        text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
+        text = None if text is None else redact_text(text[:1000])
+        self._set_status(status=status, ended=time.time(), error=text, step=int(self.host.state.global_step))
         self.write_report(last=True)
         if self._missed and not self._failing:
-            logger.warning("the record in %s is whole but for %d writes that failed.", self.folder, self._missed)
+            logger.warning("the record in %s is complete except for %d writes that failed.", self.folder, self._missed)
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """The run ends as training does."""
         self._batches, self._evaluated, self._budget.counted = 0, -1, None
         try:
             yield
@@ -144,25 +137,25 @@ class Recorder(TrainerStage):
         self.end("done")
 
     def write_report(self, *, last: bool = False) -> None:
-        """Write ``report.html`` beside the model, unless the config says never; a failure is a warning."""
+        """Write ``report.html`` next to the model, unless the config disables it; a failure is a warning."""
         every = recipe_of(self.host.args).report.every
         if not self.main or every == 0 or not (last or self._reports.due()):
             return
         with self._reports.measured():
             try:
                 self._write_report([self.folder.parent])
-            except Exception as error:  # noqa: BLE001 - a picture of the run must not end it
+            except Exception as error:  # noqa: BLE001 - a report must not end the run
                 logger.warning("the report of %s was not written: %s", self.folder.parent, redact_text(str(error)))
 
     def _set_status(self, **values: Any) -> None:
         if self._about is None:
             self._about, self._estimator = about(self.host), self.host.estimator
         self._status |= values
-        with self._careful():
+        with self._warn_on_disk_error():
             self._write_status()
 
     def _move_aside(self) -> None:
-        """Keep the record of the run before, one of them, out of the way of this one."""
+        """Move the record of the previous run to a folder of its own."""
         names = (RUN, METRICS, GROUPS, PROMPTS, FINDINGS)
         old = [self.folder / name for name in names if (self.folder / name).exists()]
         if old:
@@ -171,17 +164,14 @@ class Recorder(TrainerStage):
             path.replace(self.folder / PREVIOUS / path.name)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """A report in between."""
         every = recipe_of(self.host.args).report.every
         if every and self.host.state.global_step % every == 0:
             self.write_report()
 
-    # -- groups -----------------------------------------------------------------------------------------------------
-
     def record(self, batch: ScoredBatch) -> bool:
         """Sample groups of a generation batch, with its advantages; False for a batch that is not sampled."""
         if self._about is not None and self.host.estimator != self._estimator:
-            self._about = None  # something of the parts is known by now that was not when the run began
+            self._about = None  # the estimator was settled after the start of the run
             if self.main and self._began:
                 self._set_status()
         if not self._due():
@@ -193,43 +183,42 @@ class Recorder(TrainerStage):
         totals = [_total(row, trainer.reward_weights.tolist()) for row in rewards]
         groups = choose(totals, size)
         mine: dict[str, Any] = {"rows": [], "advantages": []}
-        with self.unharmed():
+        with self.warn_on_error():
             mine = rank_rows(trainer, batch, groups=groups, size=size)
-        everywhere = gather_objects([mine])  # also where this rank failed: the others wait here
+        parts = gather_objects([mine])  # also if this rank failed: all ranks wait here
         if self.main and not self._failing:
-            with self.unharmed(), self._budget.spending():
-                self._keep(everywhere, groups, size, rewards, steps_by_row(batch.steps))
+            with self.warn_on_error(), self._budget.spending():
+                self._write_groups(parts, groups, size, rewards, steps_by_row(batch.steps))
         return True
 
     @contextlib.contextmanager
-    def unharmed(self) -> Iterator[None]:
-        """Whatever goes wrong, the run is worth more than its picture."""
+    def warn_on_error(self) -> Iterator[None]:
+        """Turn an error of the record into a warning."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - as it says
-            logger.warning(
-                "a batch of step %s was not recorded: %s", self.host.state.global_step, redact_text(repr(error))
-            )
+        except Exception as error:  # noqa: BLE001 - the record must not end the run
+            step, text = self.host.state.global_step, redact_text(repr(error))
+            logger.warning("a batch of step %s was not recorded: %s", step, text)
 
-    def _keep(
+    def _write_groups(
         self,
-        everywhere: Sequence[dict[str, Any]],
+        parts: Sequence[dict[str, Any]],
         groups: Sequence[int],
         size: int,
         rewards: Sequence[Sequence[float | None]],
         steps: dict[int, list[list[Any]]],
     ) -> None:
-        """Write the chosen groups from what all ranks sent, as far as time and bytes allow."""
+        """Write the chosen groups from all ranks' parts, as far as time and bytes allow."""
         trainer = self.host
         training = trainer.model.training
         step = int(trainer.state.global_step) + (1 if training else 0)  # the step that trains on it
         stamp = {"step": step, "time": time.time(), "mode": "train" if training else "eval"}
-        if training and all(rank["advantages"] for rank in everywhere):
-            advantages = [value for rank in everywhere for value in rank["advantages"]]
+        if training and all(rank["advantages"] for rank in parts):
+            advantages = [value for rank in parts for value in rank["advantages"]]
             quantiles = [digits(value) for value in np.quantile(advantages, QUANTILES)]
             values = {"quantiles": quantiles, "completions": len(advantages)}
             self._append(METRICS, stamp | {"kind": "batch", "values": values})
-        rows = {row["row"]: row for rank in everywhere for row in rank["rows"]}
+        rows = {row["row"]: row for rank in parts for row in rank["rows"]}
         names, weights = list(trainer.reward_func_names), trainer.reward_weights.tolist()
         decode = decoder(trainer.processing_class)
         for group in groups:
@@ -251,7 +240,7 @@ class Recorder(TrainerStage):
             self._budget.wrote(self._append(GROUPS, record))
 
     def _due(self) -> bool:
-        """This batch is sampled; every rank answers alike."""
+        """Return True if this batch is sampled; the same on every rank."""
         trainer = self.host
         if not self._began:
             return False
@@ -265,26 +254,23 @@ class Recorder(TrainerStage):
         return bool((self._batches - 1) % stride == 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """Batches and evaluations so far, which decide what is sampled next, and the bytes of the groups."""
+        """Batches and evaluations so far, which decide the next samples, and the bytes of the groups."""
         state = {"batches": self._batches, "evaluated": self._evaluated, "bytes": self._budget.counted}
         return state if self._batches or self._evaluated >= 0 else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Count on from there."""
         self._batches, self._evaluated = int(state["batches"]), int(state["evaluated"])
         self._budget.counted = int(state["bytes"]) if self.main and state["bytes"] is not None else None
 
-    def keep(self, name: str, line: Mapping[str, Any]) -> None:
-        """Append a line to one of the record's files; the first rank does."""
+    def append(self, name: str, line: Mapping[str, Any]) -> None:
+        """Append a line to one of the record's files, on the first rank."""
         if self.main and self._began and not self._failing:
             with self._budget.spending():
                 self._append(name, {**line, "time": time.time()})
 
-    # -- writing ----------------------------------------------------------------------------------------------------
-
     def _append(self, name: str, value: Any) -> int:
         written = 0
-        with self._careful():
+        with self._warn_on_disk_error():
             if not (self.folder / RUN).exists():  # it was removed, or could not be written
                 self._write_status()
             written += append_line(self.folder / name, value)
@@ -294,15 +280,13 @@ class Recorder(TrainerStage):
         write_atomic(self.folder / RUN, dump((self._about or {}) | self._status) + "\n")
 
     @contextlib.contextmanager
-    def _careful(self) -> Iterator[None]:
-        """A disk that is full or cannot be written to costs lines of the record, not the run."""
+    def _warn_on_disk_error(self) -> Iterator[None]:
+        """Turn a failed write into a warning: it loses lines of the record, not the run."""
         try:
             yield
         except OSError as error:
             if not self._missed:
-                logger.warning(
-                    "the record in %s lacks what cannot be written, training goes on: %s", self.folder, error
-                )
+                logger.warning("the record in %s is incomplete, training continues: %s", self.folder, error)
             self._missed += 1
             self._failing = True
         else:
@@ -314,11 +298,11 @@ def _total(rewards: Sequence[float | None], weights: Sequence[float]) -> float |
     return sum(scored) if scored else None
 
 
-def rank_rows(run: Run, batch: ScoredBatch, *, groups: Sequence[int], size: int) -> dict[str, Any]:
-    """This rank's part of the chosen groups, and the advantages of all of its rows.
+def rank_rows(run: RunHost, batch: ScoredBatch, *, groups: Sequence[int], size: int) -> dict[str, Any]:
+    """Return this rank's part of the chosen groups, and the advantages of all of its rows.
 
-    ``groups`` are the numbers of the groups that are written, each of ``size`` completions. Only trained tokens have a
-    critic's value.
+    ``groups`` are the numbers of the groups to write, each of ``size`` completions. Only trained tokens have a critic's
+    value.
     """
     completions, output = batch.completions, batch.output
     prompts, completion_ids = completions.prompts, completions.ids
@@ -362,9 +346,4 @@ def rank_rows(run: Run, batch: ScoredBatch, *, groups: Sequence[int], size: int)
 
 def _verdict(label: str, verdict: Verdict) -> dict[str, Any]:
     steps = [(step.start, step.end, step.score) for step in verdict.steps]
-    return {
-        "verifier": label,
-        "status": verdict.status.value,
-        "reason": verdict.detail[:DETAIL_SENT],
-        "steps": steps,
-    }
+    return {"verifier": label, "status": verdict.status.value, "reason": verdict.detail[:DETAIL_SENT], "steps": steps}

@@ -18,11 +18,11 @@ class Stages(Protocol):
     verifiers: Verifiers
 
 
-class Run(Host, Protocol):
-    """Attributes of `GRPOPlusTrainer` beside those of TRL's trainer.
+class RunHost(Host, Protocol):
+    """Attributes of `GRPOPlusTrainer` in addition to TRL's.
 
-    ``card_facts`` are rows of the model card that only the caller knows, by name. ``command`` is what a command line
-    says beside the config; empty from Python.
+    ``card_facts`` are the caller's rows of the model card, by name. ``command`` has the settings of a command line that
+    are not in the config; empty from Python.
     """
 
     card_facts: dict[str, Any]

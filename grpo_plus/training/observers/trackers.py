@@ -1,4 +1,4 @@
-"""Trackers (tensorboard, trackio, wandb ...) that fail while training: that costs their lines, and not the run."""
+"""Keeps a run alive if a tracker (tensorboard, trackio, wandb ...) fails: only its lines are lost."""
 
 import functools
 from collections.abc import Callable
@@ -15,11 +15,11 @@ logger = get_logger("grpo_plus.trackers")
 KINDS = (*INTEGRATION_TO_CALLBACK.values(), PrinterCallback, ProgressCallback)
 """The callbacks of ``report_to``, and those that print."""
 EVENTS = tuple(name for name in vars(TrainerCallback) if name.startswith("on_") and not name.endswith("_begin"))
-"""The events that a tracker may fail in. In ``on_train_begin`` it says what is wrong with its settings."""
+"""Events in which a tracker may fail. In ``on_train_begin`` it reports errors of its settings."""
 
 
 def guard_trackers(host: Host) -> None:
-    """Keep trackers that fail from ending the run; they are asked again at the next log."""
+    """Keep failing trackers from ending the run; they are called again at the next log."""
     for tracker in host.callback_handler.callbacks:
         if not isinstance(tracker, KINDS):
             continue
@@ -35,11 +35,11 @@ def _guarded(method: Callable[..., Any], name: str, failures: set[str]) -> Calla
     def guarded(*arguments: Any, **keywords: Any) -> Any:
         try:
             return method(*arguments, **keywords)
-        except Exception as error:  # noqa: BLE001 - a picture of the run must not end it
-            told = redact_text(f"{type(error).__name__}: {error}")
-            if told not in failures:
-                failures.add(told)
-                logger.warning("%s failed, training goes on: %s", name, told)
+        except Exception as error:  # noqa: BLE001 - tracking must not end the run
+            text = redact_text(f"{type(error).__name__}: {error}")
+            if text not in failures:
+                failures.add(text)
+                logger.warning("%s failed, training continues: %s", name, text)
             return None
 
     return guarded

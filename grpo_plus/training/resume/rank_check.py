@@ -1,4 +1,4 @@
-"""The processes of a run compare what they were started with, before they wait for each other in vain."""
+"""Compares the config, data and versions of a run's processes, before they wait for each other in vain."""
 
 import copy
 import os
@@ -30,94 +30,92 @@ MAY_DIFFER = frozenset(
         *("vllm_gpu_memory_utilization", "log_completions", "num_completions_to_print"),
     ]
 )
-"""Fields of the config that each process may have its own of."""
-OF_THE_PLACE = frozenset(["device_map", "cache_dir", "max_memory", "offload_folder", "local_files_only", "token"])
-"""The same of model_init_kwargs; a device_map of each rank is what guides to quantised models show."""
+"""Fields of the config that may differ between processes."""
+MACHINE_KEYWORDS = frozenset(["device_map", "cache_dir", "max_memory", "offload_folder", "local_files_only", "token"])
+"""The same of model_init_kwargs; guides to quantised models show a device_map for each rank."""
 _MOST = 10
 _WIDEST = 80
 _PROBE = "_grpo_plus.shared-"
 
 
 class RankCheck(TrainerStage):
-    """Compares what the processes were started with, before anything loads."""
+    """Compares the configs and versions of the processes before anything loads."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
 
     def problems(self, setup: Setup) -> list[Problem]:
-        """Processes that do not know of each other; checkpoints of machines where transformers writes no weights."""
-        if (launched := _of_launcher("WORLD_SIZE")) > setup.args.world_size:
-            text = f"{launched} processes were started for one run (WORLD_SIZE), and accelerate knows of "
-            remedy = (
-                "so that each would train by itself, into the same files: set use_cpu: true on CPUs, or start a "
-                "single process."
+        """Processes that do not know of each other; machines where transformers would write no weights."""
+        if (launched := _launcher_count("WORLD_SIZE")) > setup.args.world_size:
+            text = (
+                f"{launched} processes were started for one run (WORLD_SIZE), and accelerate uses "
+                f"{setup.args.world_size}, so that each would train alone, into the same files: set use_cpu: true on "
+                "CPUs, or start a single process."
             )
-            return [f"{text}{setup.args.world_size}, {remedy}"]
-        if machines() == 1 or not setup.args.save_on_each_node:
+        elif machines() > 1 and setup.args.save_on_each_node:
+            text = (
+                "save_on_each_node: true, but transformers writes the weights on machine 0 only, so that the "
+                "checkpoints of all other machines could not be resumed: leave it out, and use an output_dir that all "
+                "machines share, or copy a checkpoint before resuming."
+            )
+        else:
             return []
-        text = (
-            "save_on_each_node: true, but transformers writes the weights on machine 0 only, so that the checkpoints "
-        )
-        remedy = "leave it out, and use an output_dir that all machines share, or copy a checkpoint before resuming."
-        return [f"{text}of the others could not be resumed: {remedy}"]
+        return [text]
 
     def before_loading(self, setup: Setup) -> None:
-        """Compare the configs; look whether the machines share the output folder."""
         if setup.args.world_size == 1:
             return
-        check(_started_with(setup.args, self._recipe))
+        require_equal_on_ranks(_start_settings(setup.args, self._recipe))
         if machines() > 1:
-            _look_at_folder(Path(setup.args.output_dir), leads=setup.args.process_index == 0)
+            _check_output_folder(Path(setup.args.output_dir), leads=setup.args.process_index == 0)
 
 
-def check(mine: Mapping[str, Any]) -> None:
-    """Compare something with what the other processes have; every process must call it.
-
-    Raises:
-        ConfigError: it is not the same everywhere; the message names what differs, and where.
-    """
-    if told := disagreement(gather_objects([(_name(), mine)])):
-        raise ConfigError([told])
+def require_equal_on_ranks(mine: Mapping[str, Any]) -> None:
+    """Raise a ConfigError with the differences between processes, if there are any; every process must call it."""
+    if problem := disagreement(gather_objects([(_name(), mine)])):
+        raise ConfigError([problem])
 
 
-def disagreement(everywhere: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """What differs between the first process and another; empty where nothing does.
+def disagreement(settings: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """Describe the differences between the first process and another; empty without any.
 
     >>> disagreement([("rank 0", {"beta": 0.0}), ("rank 1", {"beta": 0.1})]).splitlines()[-1]
     '  beta: 0.0 on rank 0, 0.1 on rank 1'
     """
-    (first, ours), *rest = everywhere
-    found: dict[str, str] = {}
-    for other, theirs in rest:
-        for name, one, another in differences(ours, theirs):
-            found.setdefault(name, f"  {name}: {_shown(one)} on {first}, {_shown(another)} on {other}")
-    if not found:
+    (first, expected), *rest = settings
+    rows: dict[str, str] = {}
+    for other, actual in rest:
+        for name, one, another in differences(expected, actual):
+            rows.setdefault(name, f"  {name}: {_shown(one)} on {first}, {_shown(another)} on {other}")
+    if not rows:
         return ""
-    lines = [*list(found.values())[:_MOST], *([f"  and {len(found) - _MOST} more"] if len(found) > _MOST else [])]
+    lines = [*list(rows.values())[:_MOST], *([f"  and {len(rows) - _MOST} more"] if len(rows) > _MOST else [])]
     title = "the processes of this run were not started alike. Give every machine the same config, data and versions:"
     return "\n".join([title, *lines])
 
 
 def machines() -> int:
-    """How many machines the run's launcher has started it on; not all of them need have as many ranks."""
+    """Return the number of machines of the run; they may have different numbers of ranks."""
     if "GROUP_WORLD_SIZE" in os.environ:
-        return _of_launcher("GROUP_WORLD_SIZE")
-    return _of_launcher("WORLD_SIZE") // _of_launcher("LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in os.environ else 1
+        return _launcher_count("GROUP_WORLD_SIZE")
+    return (
+        _launcher_count("WORLD_SIZE") // _launcher_count("LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in os.environ else 1
+    )
 
 
 def _machine() -> int:
     if "GROUP_RANK" in os.environ:
-        return _of_launcher("GROUP_RANK")
-    return _of_launcher("RANK") // _of_launcher("LOCAL_WORLD_SIZE")
+        return _launcher_count("GROUP_RANK")
+    return _launcher_count("RANK") // _launcher_count("LOCAL_WORLD_SIZE")
 
 
-def _of_launcher(name: str) -> int:
+def _launcher_count(name: str) -> int:
     return int(os.environ.get(name) or "1")
 
 
-def _started_with(args: Any, recipe: Recipe) -> dict[str, Any]:
+def _start_settings(args: Any, recipe: Recipe) -> dict[str, Any]:
     twin = copy.copy(args)  # to_dict writes into model_init_kwargs, which the model is still to be loaded with
-    kwargs = {name: value for name, value in (args.model_init_kwargs or {}).items() if name not in OF_THE_PLACE}
+    kwargs = {name: value for name, value in (args.model_init_kwargs or {}).items() if name not in MACHINE_KEYWORDS}
     object.__setattr__(twin, "model_init_kwargs", kwargs)
     settings = {name: value for name, value in twin.to_dict().items() if name not in MAY_DIFFER}
     return {**plain(redact(settings)), "parts": parts_of(recipe), "version": dict(_versions())}
@@ -131,13 +129,13 @@ def _versions() -> Iterable[tuple[str, str]]:
             yield name, "none"
 
 
-def _look_at_folder(folder: Path, *, leads: bool) -> None:
-    """Say what becomes of checkpoints where the machines do not share the output folder."""
+def _check_output_folder(folder: Path, *, leads: bool) -> None:
+    """Warn if the machines do not share the output folder."""
     word = broadcast_from_main(lambda: os.urandom(16).hex())
-    probe = folder / f"{_PROBE}{word}"  # a name that no client of a network disk remembers as missing
+    probe = folder / f"{_PROBE}{word}"  # no client of a network disk can have cached this name as missing
     try:
         broadcast_from_main(lambda: write_atomic(probe, word))
-        seen = gather_objects([(_machine(), probe.is_file() and probe.read_text(encoding="utf-8") == word)])
+        shared = gather_objects([(_machine(), probe.is_file() and probe.read_text(encoding="utf-8") == word)])
     except OSError as error:
         raise ConfigError(
             [f"output_dir ({folder}) cannot be written: {error}. Free some space or choose another."]
@@ -145,26 +143,25 @@ def _look_at_folder(folder: Path, *, leads: bool) -> None:
     finally:
         if leads:
             probe.unlink(missing_ok=True)
-    if leads and (apart := sorted({machine for machine, sees in seen if not sees})):
-        logger.warning(
-            "note: machine %s does not share output_dir %s: checkpoints are on machine 0, but for the random states of "
-            "the others. Before this run is resumed, copy the checkpoint from there to the same path on each machine, "
-            "beside what is there.",
-            ", ".join(map(str, apart)),
-            folder,
+    if leads and (separate := sorted({machine for machine, same in shared if not same})):
+        text = (
+            "note: machine %s does not share output_dir %s: checkpoints are on machine 0; each other machine has only "
+            "its random states. Before this run is resumed, copy the checkpoint from machine 0 to the same path on "
+            "each machine, without removing the files there."
         )
+        logger.warning(text, ", ".join(map(str, separate)), folder)
 
 
-def on_all_machines(checkpoint: Path) -> None:
-    """See that every process reaches the checkpoint that the main process has chosen; where one does not, all end."""
+def require_on_all_machines(checkpoint: Path) -> None:
+    """Raise a ConfigError on all processes if one of them lacks the checkpoint of the main process."""
     if machines() == 1:
         return
     mine = (problem(checkpoint, hashes=False) or "") if checkpoint.is_dir() else "there is no such folder"
-    lacking = [f"  {name}: {told}" for name, told in gather_objects([(_name(), mine)]) if told]
+    lacking = [f"  {name}: {reason}" for name, reason in gather_objects([(_name(), mine)]) if reason]
     if lacking:
         text = f"resume_from_checkpoint: {checkpoint} is not whole on every machine:"
         remedy = (
-            "Copy the checkpoint of machine 0 there, to the same path, or use an output_dir that all of them share."
+            "Copy the checkpoint of machine 0 to the same path there, or use an output_dir that all machines share."
         )
         raise ConfigError(["\n".join([text, *lacking[:_MOST], remedy])])
 

@@ -1,4 +1,4 @@
-"""A resumed run against its checkpoint: the same config, or a table of what differs and ``allow_changes``."""
+"""A resumed run against its checkpoint: the same config, or a table of the differences and ``allow_changes``."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from transformers.trainer_callback import ExportableState
 from grpo_plus.checkpoints.folder import Choice, resume_choice
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Setup, TrainerStage
-from grpo_plus.training.resume.rank_check import check
+from grpo_plus.training.resume.rank_check import require_equal_on_ranks
 from grpo_plus.training.resume.run_fingerprint import differences, fingerprint, model_of
 from grpo_plus.training.resume.state import StateError, load, read
 from grpo_plus.trl.host import Host
@@ -27,25 +27,24 @@ Changes = Mapping[str, tuple[Any, Any]]
 """Dotted name of a difference, to the value in the checkpoint and the one of this run."""
 
 LENGTH = ("max_steps", "num_train_epochs")
-"""Fields that may change without being asked about: a run may be made longer."""
+"""Fields that may change without ``allow_changes``: a run may become longer."""
 _FIXED = (
     *("optim", "optim_args", "optim_target_modules", "optimizer", "fp16", "sharding", "adapters"),
     *("model.class", "model.shapes", "model.trained_shapes", "model.quantisation"),
 )
-"""The state of optimizer, scaler or adapter in a checkpoint is of no use under another one."""
+"""Fixed, since the state of optimizer, scaler or adapter would not fit."""
 _OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
-"""DeepSpeed's optimizer keeps these as they were saved."""
+"""DeepSpeed's optimizer restores these from the checkpoint."""
 _BY_METRIC = ("reduce_lr_on_plateau", "greedy")
-"""Schedules whose rate depends on all that was before."""
+"""Schedules whose rate depends on earlier metrics."""
 _OPTIONS = ("initial_lr", "weight_decay", "betas", "eps")
 _WIDEST = 40
 
 
 class ResumeCheck(TrainerStage):
-    """Keeps the run's fingerprint in its checkpoints, and compares it where a run resumes.
+    """Saves the run's fingerprint in its checkpoints, and compares it in a resumed run.
 
-    ``changed`` are differences that ``allow_changes`` let pass; empty in a run from the start, under the same config,
-    and after a checkpoint of TRL's own trainer.
+    ``changed`` are the differences that ``allow_changes`` accepted.
     """
 
     name = "run_fingerprint"
@@ -60,23 +59,20 @@ class ResumeCheck(TrainerStage):
         self._now: dict[str, Any] = {}
 
     def before_loading(self, setup: Setup) -> None:
-        """Note an optimizer that the config does not name."""
         own = (setup.further.get("optimizers") or (None,))[0]
         chosen = (setup.further.get("optimizer_cls_and_kwargs") or (None,))[0]
         self._optimizer = type(own).__name__ if own is not None else getattr(chosen, "__name__", None)
 
     def after_loading(self, host: Host) -> None:
-        """Look at the weights before any of them is trained."""
         super().after_loading(host)
         self._weights = model_of(host)["weights"]
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Take the fingerprint; that of the main process is the run's."""
         self.changed, self._differs = {}, False
         mine = self._fingerprint()
         if self.host.accelerator.num_processes > 1:
-            check(_common(mine))
+            require_equal_on_ranks(_common(mine))
         self._now = gather_objects([mine])[0]
         yield
 
@@ -84,11 +80,10 @@ class ResumeCheck(TrainerStage):
         return fingerprint(self.host, self._recipe, weights=self._weights, optimizer=self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
-        """The fingerprint."""
         return self._now or self._fingerprint()
 
     def choose(self, resume: Any) -> Path | None:
-        """The checkpoint to resume from, the same on all processes."""
+        """Return the checkpoint to resume from, the same on all processes."""
         if isinstance(resume, Choice):
             return resume.checkpoint
         if not resume:
@@ -103,14 +98,14 @@ class ResumeCheck(TrainerStage):
         """Compare the runs, then load the state of all stages.
 
         Raises:
-            StateError: something differs that is not allowed to, or the state of a stage does not fit.
+            StateError: a difference is not allowed, or the state of a stage does not fit.
         """
         self.compare(read(checkpoint).get(self.name), checkpoint, allow_changes=allow_changes)
         rank, processes = self.host.accelerator.process_index, self.host.accelerator.num_processes
         load(stages, checkpoint, rank=rank, processes=processes, anew=allow_changes)
 
     def compare(self, part: Any, checkpoint: Path, *, allow_changes: bool) -> None:
-        """Compare with this hook's part of a checkpoint; one of TRL's own trainer has none."""
+        """Compare with this stage's part of a checkpoint; one of TRL's own trainer has none."""
         if not isinstance(part, dict) or not part.get("state"):
             return
         differing = changes(part["state"], self.state_dict())
@@ -123,34 +118,34 @@ class ResumeCheck(TrainerStage):
             cannot = f"{', '.join(names)} cannot change in a run. Resume with its config, or start "
             raise StateError([f"{text}{cannot}a new run from its weights: model_name_or_path: {checkpoint}."])
         if not allow_changes:
-            allowed = "set allow_changes (--allow_changes): this run then goes on from it with a new generation batch."
+            allowed = "set allow_changes (--allow_changes): the run then continues with a new generation batch."
             raise StateError([f"{text}Resume with the config that saved it, or {allowed}"])
         if self.host.accelerator.is_main_process:
             logger.warning("allow_changes: %sA new generation batch begins.", text)
 
     def loading_optimizer(self) -> AbstractContextManager[None]:
-        """Around the host's loading of optimizer and schedule, which puts their old settings over the new ones."""
+        """Around the host's loading of optimizer and schedule, which would restore their old settings."""
         if not self._differs or self.host.is_deepspeed_enabled:
             return nullcontext()
-        return own_rates(self.host.optimizer, self.host.lr_scheduler)
+        return keep_optimizer_options(self.host.optimizer, self.host.lr_scheduler)
 
     def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Log, save and evaluate as often as this config says, not as the checkpoint's did; callbacks go on."""
+        """Log, save and evaluate by this run's config, not the checkpoint's; restore the state of callbacks."""
         state.compute_steps(args, state.max_steps)
-        if not args.restore_callback_states_from_checkpoint:  # else the host makes them anew
-            go_on(self.host.callback_handler.callbacks, state.stateful_callbacks)
+        if not args.restore_callback_states_from_checkpoint:  # else the host builds them from their state
+            restore_callbacks(self.host.callback_handler.callbacks, state.stateful_callbacks)
 
 
 @contextmanager
-def own_rates(optimizer: Any, schedule: Any) -> Iterator[None]:
-    """Around the loading of a checkpoint's optimizer and schedule, which load the options that they were saved with.
+def keep_optimizer_options(optimizer: Any, schedule: Any) -> Iterator[None]:
+    """Around the loading of a checkpoint's optimizer and schedule: keep this run's options.
 
-    They stay as this run has set them. The learning rate becomes that of the new schedule at the checkpoint's step. A
-    schedule that follows a metric keeps the rate that it has reached.
+    The learning rate becomes that of the new schedule at the checkpoint's step. A schedule that follows a metric keeps
+    its present rate.
     """
-    fresh = [{key: group[key] for key in _OPTIONS if key in group} for group in optimizer.param_groups]
+    own = [{key: group[key] for key in _OPTIONS if key in group} for group in optimizer.param_groups]
     yield
-    for group, options in zip(optimizer.param_groups, fresh, strict=True):
+    for group, options in zip(optimizer.param_groups, own, strict=True):
         group.update(options)
     if not isinstance(schedule, LambdaLR):
         return
@@ -158,28 +153,28 @@ def own_rates(optimizer: Any, schedule: Any) -> Iterator[None]:
     rates = [base * at(schedule.last_epoch) for base, at in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-    schedule._last_lr = rates  # noqa: SLF001 - what torch's own `get_last_lr` gives
+    schedule._last_lr = rates  # noqa: SLF001 - the value of torch's `get_last_lr`
 
 
-def go_on(callbacks: Sequence[TrainerCallback], states: Mapping[str, Any]) -> None:
-    """Give callbacks the attributes that the checkpoint has of them; what they were made with stays.
+def restore_callbacks(callbacks: Sequence[TrainerCallback], states: Mapping[str, Any]) -> None:
+    """Restore the attributes of callbacks from a checkpoint, without their arguments.
 
-    Of several of one class the host appends states at every checkpoint: theirs are the last.
+    For several of one class the host appends states at every checkpoint: the last ones are current.
     """
-    same = defaultdict(list)
+    by_class = defaultdict(list)
     for callback in callbacks:
         if isinstance(callback, ExportableState):
-            same[type(callback).__name__].append(callback)
-    for name, alike in same.items():
-        kept = states.get(name, [])
-        kept = kept if isinstance(kept, list) else [kept]
-        for callback, own in zip(reversed(alike), reversed(kept), strict=False):
-            for attribute, value in own.get("attributes", {}).items():
+            by_class[type(callback).__name__].append(callback)
+    for name, same in by_class.items():
+        saved = states.get(name, [])
+        saved = saved if isinstance(saved, list) else [saved]
+        for callback, state in zip(reversed(same), reversed(saved), strict=False):
+            for attribute, value in state.get("attributes", {}).items():
                 setattr(callback, attribute, value)
 
 
 def _common(mine: Mapping[str, Any]) -> dict[str, Any]:
-    """The part that all processes must share; of sharded weights each may hold its own piece."""
+    """Return the part that must be equal on all processes; shards of weights may differ."""
     model = dict(mine["model"])
     if mine["sharding"] is not None:
         del model["weights"]
@@ -187,19 +182,19 @@ def _common(mine: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changes(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The differences of two fingerprints."""
+    """Return the differences of two fingerprints."""
     differing = {name: (old, new) for name, old, new in differences(dict(saved), dict(now))}
     replaced = not now["adapters"] and not now.get("beta")  # by the checkpoint's, and there is no reference policy
-    if replaced or "model.dtype" in differing:  # rounded otherwise, so the digest says nothing
+    if replaced or "model.dtype" in differing:  # another rounding has another digest
         differing.pop("model.weights", None)
     return differing
 
 
 def fixed(changed: Changes, now: Mapping[str, Any]) -> list[str]:
-    """Names of changes that are never allowed."""
+    """Return the names of changes that are never allowed."""
     never = [*_FIXED]
     if now["adapters"]:
-        never.append("model.weights")  # an adapter means nothing on another base
+        never.append("model.weights")  # an adapter fits its own base only
     if str(now["sharding"]).startswith("DeepSpeed"):
         never += ["processes", *_OPTIMIZER]
     if any(kind in _BY_METRIC for kind in changed.get("lr_scheduler_type", (now.get("lr_scheduler_type"),))):
@@ -208,7 +203,7 @@ def fixed(changed: Changes, now: Mapping[str, Any]) -> list[str]:
 
 
 def table(changed: Changes) -> str:
-    """One row a change: name, value in the checkpoint, value now.
+    """Format one row a change: name, value in the checkpoint, value now.
 
     >>> print(table({"beta": (0.0, 0.04), "num_generations": (8, 16)}))
       name            | checkpoint | now
@@ -221,7 +216,7 @@ def table(changed: Changes) -> str:
 
 
 def _shown(pair: tuple[Any, Any]) -> list[str]:
-    """Both values, each in one line; of long ones the part from shortly before the first difference."""
+    """Format both values on one line each; long ones from shortly before the first difference."""
     texts = ["unset" if one is None else one if isinstance(one, str) and one.strip() else repr(one) for one in pair]
     old, new = (" ".join(text.split()) for text in texts)
     same = next((place for place, both in enumerate(zip(old, new, strict=False)) if both[0] != both[1]), len(old))
@@ -229,7 +224,7 @@ def _shown(pair: tuple[Any, Any]) -> list[str]:
 
 
 def _cut(text: str, same: int) -> str:
-    """At most so many characters of a text, from shortly before the place ``same`` where that lies far behind."""
+    """Cut a text to `_WIDEST` characters around the place ``same``."""
     if len(text) <= _WIDEST:
         return text
     start = max(0, min(same - _WIDEST // 4, len(text) - _WIDEST + 1)) if same > _WIDEST // 2 else 0

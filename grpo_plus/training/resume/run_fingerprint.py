@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -21,23 +21,23 @@ FREE = (
     *("resume_from_checkpoint", "do_", "local_rank", "ddp_timeout", "dataloader_pin_memory"),
     *("vllm_server_", "vllm_group_port", "vllm_gpu_memory_utilization", "generation_batch_size"),
 )
-"""Beginnings of fields without a result: where a run lies, what it writes and when, and what follows from others."""
+"""Prefixes of fields without effect on a result: paths, logging, saving, and derived fields."""
 MOST_ROWS = 64
 _MOST_WEIGHTS, _MOST_VALUES = 64, 256
 _ADAPTER_LEFT_OUT = (
     *("base_model_name_or_path", "revision", "auto_mapping", "inference_mode", "task_type", "peft_version"),
     *("init_lora_weights", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "runtime_config"),
 )
-"""Keys of an adapter's config that count when it is made, or never."""
+"""Keys of an adapter's config without effect after its creation."""
 _MODEL_LEFT_OUT = (
     *("_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "use_cache"),
     *("quantization_config", "attn_implementation", "_attn_implementation"),
 )
-"""Keys of a model's config that change no result, or are looked at by themselves."""
+"""Keys of a model's config that change no result, or are compared separately."""
 
 
 def fingerprint(host: Host, recipe: Recipe, *, weights: str, optimizer: str | None) -> dict[str, Any]:
-    """Fields of the config by name, and the rest of the run.
+    """Return fields of the config by name, and the other parts of the run.
 
     ``weights`` is the digest of the model before any training; ``optimizer`` one that the config does not name.
     """
@@ -57,19 +57,19 @@ def fingerprint(host: Host, recipe: Recipe, *, weights: str, optimizer: str | No
 
 
 def fields_of(args: Any) -> dict[str, Any]:
-    """The fields of a config that can change a result."""
+    """Return the fields of a config that can change a result."""
     left_out = {*RENAMED_FIELDS, *MIRRORED_FIELDS}
     values = {
         name: value for name, value in args.to_dict().items() if name not in left_out and not name.startswith(FREE)
     }
-    # A value that its own conversion makes None of, as that of accelerate's parallelism.
+    # Values that their own conversion turns into None, such as accelerate's parallelism.
     values |= {name: getattr(args, name, None) for name, value in values.items() if value is None}
     fields: dict[str, Any] = plain(redact(values))
     return fields
 
 
 def sharding_of(host: Host) -> str | None:
-    """The sharding of the weights and the layout of its checkpoints: one kind does not load the other's."""
+    """Return the sharding of the weights and the layout of its checkpoints: one kind cannot load the other's."""
     if host.is_deepspeed_enabled:
         return f"DeepSpeed ({'ZeRO-3' if zero_stage(host) == 3 else 'weights whole'})"
     if not host.is_fsdp_enabled:
@@ -79,7 +79,7 @@ def sharding_of(host: Host) -> str | None:
 
 
 def parts_of(recipe: Recipe) -> dict[str, Any]:
-    """The parts of a recipe with all their keywords, defaults included; without the files that they lie in."""
+    """Return the parts of a recipe with all keywords and defaults, without paths of files."""
     parts: dict[str, Any] = {part.label: part.verifier.describe() for part in recipe.verifiers}
     if recipe.advantage is not None:
         parts["advantage"] = [recipe.advantage.estimator.name, recipe.advantage.keywords]
@@ -91,14 +91,14 @@ def parts_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def _without_files(value: Any) -> Any:
-    """Folders may be moved, and environments of several machines lie in different ones."""
+    """Drop sources: folders may be moved, and machines may have different ones."""
     if isinstance(value, dict):
         return {key: _without_files(item) for key, item in value.items() if key != "source"}
     return [_without_files(item) for item in value] if isinstance(value, list) else value
 
 
 def data_of(data: Any) -> dict[str, Any] | None:
-    """The columns, the length and a digest over some rows; of a stream, and of what may not be read twice, no rows."""
+    """Return the columns, the length and a digest over some rows; no rows of a stream or another iterable."""
     import datasets
 
     if data is None:
@@ -106,19 +106,19 @@ def data_of(data: Any) -> dict[str, Any] | None:
     if isinstance(data, Mapping):
         return {str(name): data_of(one) for name, one in data.items()}
     columns = getattr(data, "column_names", None)
-    found: dict[str, Any] = {"columns": None if columns is None else sorted(columns)}
+    facts: dict[str, Any] = {"columns": None if columns is None else sorted(columns)}
     if not hasattr(data, "__len__"):
-        return found
-    found["rows"] = len(data)
-    if isinstance(data, datasets.Dataset):  # as stored: a transform of the user's might draw from the random state
+        return facts
+    facts["rows"] = len(data)
+    if isinstance(data, datasets.Dataset):  # as stored: a user's transform might change the random state
         data = data.with_format("arrow")
         rows = (data[place].to_pylist() for place in evenly(range(len(data)), MOST_ROWS))
-        found["digest"] = _digest(json.dumps(plain(row), sort_keys=True) for row in rows)
-    return found
+        facts["digest"] = _digest(json.dumps(plain(row), sort_keys=True) for row in rows)
+    return facts
 
 
 def model_of(host: Host) -> dict[str, Any]:
-    """Class, storage and config of the model; digests of its parameters and of those that are trained."""
+    """Return class, storage and config of the model, and digests of all and of trained parameters."""
     model = plain_model(host, host.model)
     bits, config = bits_of(model), getattr(model, "config", None)
     stored = f"{bits} bits" if bits else method_of(config)
@@ -126,7 +126,7 @@ def model_of(host: Host) -> dict[str, Any]:
     sampled = [base[place] for place in evenly(range(len(base)), _MOST_WEIGHTS)]
     trained = [(name, tensor) for name, tensor in model.named_parameters() if tensor.requires_grad]
     keys = config.to_diff_dict() if config is not None and hasattr(config, "to_diff_dict") else {}
-    found: dict[str, Any] = {
+    facts = {
         "class": type(model).__name__,
         "quantisation": stored,
         "dtype": str(getattr(model, "dtype", "")).removeprefix("torch."),
@@ -135,21 +135,21 @@ def model_of(host: Host) -> dict[str, Any]:
         "trained_shapes": _digest(f"{name} {_shape(tensor)}" for name, tensor in trained),
         "config": {key: value for key, value in keys.items() if key not in _MODEL_LEFT_OUT},
     }
-    kept: dict[str, Any] = plain(redact(found))
-    return kept
+    values: dict[str, Any] = plain(redact(facts))
+    return values
 
 
 def adapters_of(host: Host) -> dict[str, Any]:
-    """The configs of the model's adapters by name; the copy that a reference policy is kept in is none of them."""
-    found = {name: config.to_dict() for name, config in adapter_configs(host).items() if name != "ref"}
-    left_out = _ADAPTER_LEFT_OUT
+    """Return the configs of the model's adapters by name, without the copy for a reference policy."""
     return {
-        name: plain({key: value for key, value in keys.items() if key not in left_out}) for name, keys in found.items()
+        name: plain({key: value for key, value in config.to_dict().items() if key not in _ADAPTER_LEFT_OUT})
+        for name, config in adapter_configs(host).items()
+        if name != "ref"
     }
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON gives it back: sets sorted, and what JSON lacks by its own text or the name of its type."""
+    """Convert to JSON values: sets sorted, other types by their text or the name of the type."""
     return json.loads(json.dumps(value, default=_text))
 
 
@@ -165,7 +165,7 @@ def _text(value: Any) -> Any:
 
 
 def _is_base(host: Host, name: str) -> bool:
-    """Whether a parameter is the base model's own, not an adapter's."""
+    """Return True for a parameter of the base model, not of an adapter."""
     if not adapter_configs(host):
         return True
     prefix = getattr(getattr(unwrapped_model(host), "base_model", None), "prefix", "lora_")
@@ -173,43 +173,33 @@ def _is_base(host: Host, name: str) -> bool:
 
 
 def _base_name(name: str) -> str:
-    """The name of a parameter as it was before an adapter wrapped its layer."""
+    """Return the name of a parameter before an adapter wrapped its layer."""
     return name.replace(".base_layer", "").replace(".original_module", "")
 
 
 def _shape(tensor: Any) -> tuple[int, ...]:
-    return tuple(getattr(tensor, "ds_shape", tensor.shape))  # DeepSpeed leaves an empty tensor in place of a shard
+    return tuple(getattr(tensor, "ds_shape", tensor.shape))  # DeepSpeed replaces a shard by an empty tensor
 
 
 def _values(tensor: Tensor) -> str:
-    """The first values of a tensor, as far as they are on this process."""
+    """Return the first values of a tensor, or of this process's shard."""
     local = piece(tensor)
     return "" if local.is_meta else str(local.detach().flatten()[:_MOST_VALUES].float().cpu().tolist())
 
 
 def _digest(texts: Any) -> str:
-    whole = hashlib.sha256()
-    for text in texts:
-        whole.update(text.encode() + b"\n")
-    return whole.hexdigest()
+    return hashlib.sha256(b"".join(text.encode() + b"\n" for text in texts)).hexdigest()
 
 
 def differences(then: Any, now: Any, name: str = "") -> list[tuple[str, Any, Any]]:
-    """The dotted names of what differs between two plain values, with both of them; unset and missing are one."""
+    """Return dotted name and both values of each difference of two plain values; unset and missing are equal."""
     old = {} if then is None and isinstance(now, dict) else then
     new = {} if now is None and isinstance(then, dict) else now
     if isinstance(old, dict) and isinstance(new, dict):
         keys = dict.fromkeys([*old, *new])
         return [one for key in keys for one in differences(old.get(key), new.get(key), f"{name}.{key}".strip("."))]
-    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now) and then and _deep(then, now):
-        return [
-            one
-            for place, pair in enumerate(zip(then, now, strict=True))
-            for one in differences(*pair, f"{name}[{place}]")
-        ]
+    if isinstance(then, list) and isinstance(now, list) and len(then) == len(now) and then:
+        pairs = list(zip(then, now, strict=True))
+        if all(isinstance(item, dict) for pair in pairs for item in pair):  # lists of values are compared as one value
+            return [one for place, pair in enumerate(pairs) for one in differences(*pair, f"{name}[{place}]")]
     return [] if then == now or repr(then) == repr(now) else [(name, then, now)]
-
-
-def _deep(*lists: Sequence[Any]) -> bool:
-    """Lists of mappings, which are long; what differs between lists of values shows best where they stand whole."""
-    return all(isinstance(item, dict) for one in lists for item in one)

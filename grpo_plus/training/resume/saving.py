@@ -1,4 +1,4 @@
-"""Checkpoints from their first file to their last; one that cannot be written costs itself, not the run."""
+"""Saves checkpoints. If one cannot be written, training continues and retries at the next save."""
 
 import contextlib
 import copy
@@ -25,35 +25,31 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 class Saving:
     """Saves the checkpoints of a run.
 
-    A write that fails on any process is told to all of them once all have written. What there is of the checkpoint is
-    then removed, and training goes on. Errors of another kind are raised, and all under FSDP and ZeRO: there the other
-    processes wait for pieces of the model. ``failed`` tells why the last checkpoint was not written; None if it was,
-    or none was due yet.
+    If a write fails on any process, all remove the incomplete checkpoint once all have written, and training continues.
+    Errors of another kind are raised, and all errors under FSDP and ZeRO, where the other processes wait for shards.
+    ``failed`` is the reason why the last checkpoint was not written, or None.
     """
 
     def __init__(self, host: Host, hooks: Sequence[TrainerStage]) -> None:
-        """Of this trainer, which need not be loaded yet, and its hooks."""
         self.failed: FailedWrite | None = None
         self._host, self._hooks = host, hooks
-        self._in_a_row = 0
+        self._failures = 0  # in a row
         self._problems: list[FailedWrite] | None = None  # a list while a checkpoint is being written
         self._args: Any = None
         self._folder = Path()
         self._push = False
-        self._best: tuple[float | None, int | None] = (None, None)  # metric and step, as of the last one written
-        self._noted: tuple[int, Sequence[TrainerStage], Undo] | None = (
-            None  # the last whole step, its hooks, its random state
-        )
-        self._as_of: Sequence[TrainerStage] | None = None
+        self._best: tuple[float | None, int | None] = (None, None)  # metric and step of the last checkpoint
+        self._snapshot: tuple[int, Sequence[TrainerStage], Undo] | None = None  # step, its hooks and random state
+        self._frozen_hooks: Sequence[TrainerStage] | None = None
 
     @property
     def args(self) -> Any:
-        """The config as it is to be written down."""
+        """The config to write."""
         return self._host.args if self._problems is None else self._args
 
     @contextlib.contextmanager
-    def holding(self) -> Iterator[None]:
-        """Keep a failed write of this process until all can be told; outside of checkpoints it is raised at once."""
+    def collect_write_errors(self) -> Iterator[None]:
+        """Store a failed write until all processes can compare theirs; outside of checkpoints raise it at once."""
         try:
             yield
         except Exception as error:
@@ -64,15 +60,15 @@ class Saving:
                 raise
             self._problems.append(problem)
 
-    def postpones_push(self) -> bool:
-        """Whether a push to the Hub has to wait: the checkpoint is not whole yet."""
+    def defer_push(self) -> bool:
+        """Return True, and push later, while the checkpoint is not complete."""
         self._push = self._push or self._problems is not None
         return self._problems is not None
 
     def save(self, folder: Path, rest: Callable[[], None]) -> None:
-        """Save a checkpoint: the state of the hooks, the ``rest`` as TRL does, and what says that it is whole.
+        """Save a checkpoint: the state of the hooks, TRL's files (``rest``), and the manifest.
 
-        Every process takes part. In the end ``failed`` is the same on all of them.
+        Every process takes part, and all end with the same ``failed``.
         """
         at = self._host.state
         best = at.best_model_checkpoint
@@ -91,43 +87,42 @@ class Saving:
         else:
             at.best_model_checkpoint = best
             if at.best_global_step == at.global_step and (best is None or self._best[1] is not None):
-                at.best_metric, at.best_global_step = self._best  # the best that is not on the disk is none
+                at.best_metric, at.best_global_step = self._best  # the best must be on the disk
             self._not_written(folder, problem)
 
-    def note(self) -> None:
-        """Remember what a checkpoint between two steps holds besides weights, for `keep`."""
+    def snapshot_step(self) -> None:
+        """Snapshot the state between two steps, without weights, for `save_last_step`."""
         devices = {parameter.device for parameter in self._host.model.parameters()} | {self._host.accelerator.device}
         frozen = [state.Frozen(hook) for hook in self._hooks]
-        self._noted = self._host.state.global_step, frozen, random_state(devices)
+        self._snapshot = self._host.state.global_step, frozen, random_state(devices)
 
-    def keep(self) -> Path:
-        """Save a checkpoint of the last whole step, from within one that cannot be finished; gives its folder.
+    def save_last_step(self) -> Path:
+        """Save a checkpoint of the last complete step, during one that cannot be finished, and return its folder.
 
-        Before the next optimizer step the weights are still those; the rest was noted. In an evaluation, which follows
-        a step, all is as it was. Every process takes part.
+        Weights are unchanged before the next optimizer step; the rest comes from the snapshot. In an evaluation, which
+        follows a step, nothing has changed. Every process takes part.
         """
         folder = next_checkpoint_folder(self._host, None)
-        whole = broadcast_from_main(lambda: checkpoints.last_checkpoint(folder.parent, hashes=False) == folder)
-        if whole:
+        if broadcast_from_main(lambda: checkpoints.last_checkpoint(folder.parent, hashes=False) == folder):
             return folder
         try:
-            if self._noted is not None and self._noted[0] == self._host.state.global_step:
-                _, self._as_of, restore = self._noted
+            if self._snapshot is not None and self._snapshot[0] == self._host.state.global_step:
+                _, self._frozen_hooks, restore = self._snapshot
                 restore()
             save_checkpoint_now(self._host)
         finally:
-            self._as_of = None
+            self._frozen_hooks = None
         return folder
 
     def save_model(self, folder: Path) -> FailedWrite | None:
-        """Save the trained model into a folder; gives the reason where it could not be written.
+        """Save the trained model into a folder, or remove its files and return the reason of the failure.
 
-        Every process takes part, and gets the same answer. What there is of a model that was not written is removed.
+        Every process takes part, and gets the same result.
         """
         began = time.time() - 1
         self._problems, self._args, self._folder = [], self._host.args, folder
         try:
-            with self.holding():
+            with self.collect_write_errors():
                 save_full_model(self._host, folder)
             problem = self._agreed()
         finally:
@@ -141,50 +136,50 @@ class Saving:
 
     def _write(self, folder: Path, rest: Callable[[], None]) -> FailedWrite | None:
         args = self._args
-        with self.holding():
+        with self.collect_write_errors():
             if args.should_save and folder.is_dir():  # torn, or of a branch that was left
                 checkpoints.remove(folder)
         if problem := self._agreed():  # before any process writes into the folder
             return problem
-        with self.holding():
-            state.save(self._as_of or self._hooks, folder, rank=args.process_index, write=args.should_save)
-        with self.holding():
+        with self.collect_write_errors():
+            state.save(self._frozen_hooks or self._hooks, folder, rank=args.process_index, write=args.should_save)
+        with self.collect_write_errors():
             rest()
         if problem := self._agreed():
             return problem
-        with self.holding():
+        with self.collect_write_errors():
             if args.should_save:
                 checkpoints.finish(folder, self._host.state.global_step)
         return self._agreed()
 
     def _agreed(self) -> FailedWrite | None:
-        """The first problem of all processes; each has written what it had to when this returns."""
+        """Wait until all processes have written, and return the first problem of any."""
         mine = next(iter(self._problems or []), None)
         return next((problem for problem in gather_objects([mine]) if problem is not None), None)
 
     def _written(self, folder: Path) -> None:
-        if self._in_a_row:
-            logger.warning("%s is written, after %d that could not be.", folder.name, self._in_a_row)
-        self.failed, self._in_a_row = None, 0
+        if self._failures:
+            logger.warning("%s is written, after %d that could not be.", folder.name, self._failures)
+        self.failed, self._failures = None, 0
         if self._push:
             try:
                 push_checkpoint(self._host, folder)
             except Exception as error:  # noqa: BLE001 - a network that is down concerns the Hub's copy only
-                told = redact_text(f"{type(error).__name__}: {error}")
-                logger.warning("%s was not pushed to the Hub, training goes on: %s", folder.name, told)
+                text = redact_text(f"{type(error).__name__}: {error}")
+                logger.warning("%s was not pushed to the Hub, training continues: %s", folder.name, text)
         if self._host.args.should_save:
             best, limit = self._host.state.best_model_checkpoint, self._host.args.save_total_limit
             for line in checkpoints.rotate(folder.parent, limit, best):
                 logger.warning("%s", line)
 
     def _not_written(self, folder: Path, problem: FailedWrite) -> None:
-        self.failed, self._in_a_row = problem, self._in_a_row + 1
+        self.failed, self._failures = problem, self._failures + 1
         with contextlib.suppress(OSError):  # on every process: their disks may be different ones
-            if folder.is_dir():  # a file in its place is somebody's
+            if folder.is_dir():  # a file in its place is not ours to remove
                 checkpoints.remove(folder)
         if not self._host.is_world_process_zero():
             return
         last = checkpoints.last_checkpoint(folder.parent, hashes=False)
         whole = f"The last whole checkpoint is {last.name}." if last else "There is no whole checkpoint yet."
-        then = f"{problem.remedy}: training goes on, and the next save tries again."
+        then = f"{problem.remedy}: training continues, and the next save tries again."
         logger.warning("%s was not written: %s. %s %s", folder.name, problem, whole, then)

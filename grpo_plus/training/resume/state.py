@@ -1,4 +1,4 @@
-"""The state of hooks in checkpoints: a JSON file and safetensors beside it, refused where they do not fit."""
+"""The state of hooks in checkpoints: a JSON file and safetensors, refused if they do not fit."""
 
 import copy
 import json
@@ -21,24 +21,22 @@ logger = get_logger("grpo_plus")
 
 FILE = STATE_FILE
 VERSION = 2
-"""2: tensors beside the file, and a manifest that is written last; without one the checkpoint was never finished."""
+"""2: tensors in files of their own, and a manifest, written last; a checkpoint without one is incomplete."""
+_LARGE = 1 << 20
+"""Tensors of this many values are not copied: weights and generation batches change at the end of a step only."""
 
 
 class StateError(ConfigError):
     """The state of a hook cannot be saved, or that of a checkpoint does not fit the run."""
 
 
-_LARGE = 1 << 20
-"""Values from which on a tensor is not copied: weights and generation batches change at the end of a step only."""
-
-
 class Frozen(TrainerStage):
-    """A hook's state as it was; what changes in the hook later is not in it."""
+    """A snapshot of a hook's state."""
 
     def __init__(self, hook: TrainerStage) -> None:
         self.name, self.state_version, self.rank_local = hook.name, hook.state_version, hook.rank_local
         self._identity, self._state = hook.identity, copy.deepcopy(hook.state_dict())
-        self._hook = hook if hook.learns_at_step_end else None  # no copy of a whole model at every step
+        self._hook = hook if hook.learns_at_step_end else None  # no copy of a model at every step
         self._tensors = {
             name: tensor if tensor.numel() >= _LARGE else tensor.detach().clone()
             for name, tensor in ({} if self._hook else hook.tensors()).items()
@@ -46,20 +44,17 @@ class Frozen(TrainerStage):
 
     @property
     def identity(self) -> str:
-        """That of the hook."""
         return self._identity
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as it was."""
         return self._state
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors as they were."""
         return self._tensors if self._hook is None else self._hook.tensors()
 
 
 def tensor_file(hook: TrainerStage, rank: int) -> str:
-    """The name of the file with the tensors of a hook."""
+    """Return the name of the file with the tensors of a hook."""
     return f"grpo_plus_{hook.name}_{rank}.safetensors" if hook.rank_local else f"grpo_plus_{hook.name}.safetensors"
 
 
@@ -87,21 +82,17 @@ def save(hooks: Sequence[TrainerStage], folder: Path, *, rank: int, write: bool)
             _check_keys(part)
             json.dumps(part)
         except (TypeError, ValueError) as error:
-            raise StateError([f"the state of the hook {hook.name!r} is not made of JSON values: {error}."]) from error
+            raise StateError([f"the state of the hook {hook.name!r} must consist of JSON values: {error}."]) from error
     if write:
         write_atomic(folder / FILE, json.dumps({"version": VERSION, "parts": parts}, indent=2) + "\n")
     for name, arrays in tensors.items():
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({key: _apart(array) for key, array in arrays.items()}, folder / name)
-
-
-def _apart(array: Tensor) -> Tensor:
-    """A copy on the CPU with storage of its own, which safetensors asks for."""
-    return array.detach().cpu().clone().contiguous()
+        copies = {key: array.detach().cpu().clone().contiguous() for key, array in arrays.items()}  # no shared storage
+        save_file(copies, folder / name)
 
 
 def _check_keys(value: Any) -> None:
-    """Refuse keys that JSON would turn into texts: a resumed run would look for the numbers that they were."""
+    """Refuse keys that JSON would convert to strings: a resumed run would look for the original numbers."""
     if isinstance(value, dict):
         wrong = [key for key in value if not isinstance(key, str)]
         if wrong:
@@ -119,14 +110,14 @@ def load(hooks: Sequence[TrainerStage], checkpoint: Path, *, rank: int, processe
     Raises:
         StateError: names the checkpoint and every part of it that does not fit.
     """
-    keeping = {hook.name: hook for hook in hooks if hook.state_dict()}
+    stateful = {hook.name: hook for hook in hooks if hook.state_dict()}
     parts = read(checkpoint)
-    able = {hook.name: hook for hook in hooks if hook.name in keeping or _loads(hook)}  # some have no state yet
+    able = {hook.name: hook for hook in hooks if hook.name in stateful or _loads(hook)}  # some have no state yet
     misfits = {name: _lacking(name, parts[name]) for name in sorted(parts.keys() - able.keys())}
     problems = []
     for name, hook in able.items():
         if name not in parts:
-            if name in keeping and not hook.begins_anew:
+            if name in stateful and not hook.begins_anew:
                 misfits[name] = f"it holds no state of {name!r}"
         elif misfit := _misfit(hook, parts[name], processes):
             misfits[name] = misfit
@@ -134,7 +125,7 @@ def load(hooks: Sequence[TrainerStage], checkpoint: Path, *, rank: int, processe
             try:
                 _load(hook, parts[name], checkpoint, rank=rank)
             except (ValueError, TypeError, KeyError, AttributeError, OSError, SafetensorError) as error:
-                if name in keeping:
+                if name in stateful:
                     problems.append(f"its state of {name!r} cannot be read: {type(error).__name__}: {error}")
                 else:
                     misfits[name] = _lacking(name, parts[name])
@@ -145,7 +136,7 @@ def load(hooks: Sequence[TrainerStage], checkpoint: Path, *, rank: int, processe
 
 
 def _load(hook: TrainerStage, part: Mapping[str, Any], checkpoint: Path, *, rank: int) -> None:
-    """Give a hook its own part."""
+    """Load a hook's part."""
     if state := part["ranks"][rank] if hook.rank_local else part["state"]:
         hook.load_state_dict(state)
     names = part.get("tensors") or []
@@ -157,7 +148,7 @@ def _load(hook: TrainerStage, part: Mapping[str, Any], checkpoint: Path, *, rank
 
 
 def _loads(hook: TrainerStage) -> bool:
-    """Whether a hook can go on from a state, if it has a name to find it by."""
+    """Return True if a hook can load a state."""
     return bool(hook.name) and type(hook).load_state_dict is not TrainerStage.load_state_dict
 
 
@@ -166,11 +157,7 @@ def _lacking(name: str, part: Any) -> str:
 
 
 def read(checkpoint: Path) -> dict[str, Any]:
-    """The parts of a checkpoint's state file by hook; none where TRL's own trainer has saved it.
-
-    Raises:
-        StateError: the file cannot be read.
-    """
+    """Read the parts of a checkpoint's state file by hook; empty for one of TRL's own trainer."""
     path = checkpoint / FILE
     if not path.exists():
         return {}
@@ -185,7 +172,7 @@ def read(checkpoint: Path) -> dict[str, Any]:
 
 
 def _misfit(hook: TrainerStage, part: Any, processes: int) -> str | None:
-    """Why a part of a checkpoint is not the hook's own; None where it is."""
+    """Return the reason why a part of a checkpoint is not the hook's own, or None."""
     kind = "ranks" if hook.rank_local else "state"
     if not isinstance(part, dict) or kind not in part:
         return f"its state of {hook.name!r} is not complete"
@@ -203,8 +190,9 @@ def _identity(part: Any) -> str:
 
 
 def _refusal(checkpoint: Path, problems: Sequence[str]) -> StateError:
-    way_out = (
-        "Resume with the config, hooks, number of processes and release that saved it; or start a new run from its "
-        f"weights: model_name_or_path: {checkpoint}."
+    text = (
+        f"the checkpoint {checkpoint} does not fit this run: {'; '.join(problems)}. Resume with the config, hooks, "
+        "number of processes and release that saved it; or start a new run from its weights: "
+        f"model_name_or_path: {checkpoint}."
     )
-    return StateError([f"the checkpoint {checkpoint} does not fit this run: {'; '.join(problems)}. {way_out}"])
+    return StateError([text])

@@ -8,9 +8,8 @@ from grpo_plus.qlora.checks import Request
 from grpo_plus.recipe.choice import truncation
 from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.vllm_colocate import Colocated, load_vllm, on_cpu
-from grpo_plus.sampling.vllm_push import adapter_problems, start_command
+from grpo_plus.sampling.vllm_push import adapter_problems, logprobs_count, start_command
 from grpo_plus.sampling.vllm_server import BY_TRAINING, key_problems
-from grpo_plus.sampling.vllm_support import logprobs_count
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update.quantised import request_for
 from grpo_plus.trl.host import Host

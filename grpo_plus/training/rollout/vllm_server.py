@@ -10,9 +10,8 @@ from grpo_plus.recipe.choice import truncation
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.vllm_http import Client, ServerError
-from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, adapter_problems
+from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, adapter_problems, logprobs_count
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
-from grpo_plus.sampling.vllm_support import logprobs_count
 from grpo_plus.sampling.vllm_sync import SyncConditions, choose, sync_problems
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.saving import Saving
@@ -131,7 +130,7 @@ class ServerRollout(TrainerStage):
             step = self.host.state.global_step
             text = "No step was trained by then."
             if step != self._began:
-                folder = saving.keep()
+                folder = saving.save_last_step()
                 text = f"The run is saved up to step {step}, in {folder}."
                 if saving.failed is not None:
                     text = f"The checkpoint of step {step} could not be written: {saving.failed}."
@@ -140,7 +139,7 @@ class ServerRollout(TrainerStage):
     def between_steps(self, saving: Saving) -> None:
         """Called after each step and its evaluation: the server may be lost before the next step ends."""
         if self.server is not None:
-            saving.note()
+            saving.snapshot_step()
 
     def _inspect(self, base: Mapping[str, Any]) -> None:
         """Check that the server has room for the completions, and the vocabulary of the model."""

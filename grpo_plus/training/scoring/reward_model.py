@@ -17,10 +17,20 @@ from torch import Tensor
 
 from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.checkpoints.reward_model import read_kind, write_problem
-from grpo_plus.heads.reward_history import Example, History, packed, replayed, unpacked
-from grpo_plus.heads.reward_pairs import Comparison, Labelled, few_of_each, is_held_out, ordered_pairs, step_labels
-from grpo_plus.heads.reward_ranking import ranked_right, separation
-from grpo_plus.heads.reward_scale import rewards_of, worst_step
+from grpo_plus.heads.reward_pairs import (
+    Comparison,
+    Example,
+    History,
+    Labelled,
+    few_of_each,
+    is_held_out,
+    ordered_pairs,
+    packed,
+    replayed,
+    step_labels,
+    unpacked,
+)
+from grpo_plus.heads.reward_scores import ranked_right, rewards_of, separation, worst_step
 from grpo_plus.memory.snapshot import random_state
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.rewards import label_problems, name_problems, step_giver

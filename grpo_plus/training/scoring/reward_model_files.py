@@ -15,11 +15,10 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from grpo_plus.checkpoints.reward_model import HEADS, read_kind, write_reward_model
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
+from grpo_plus.heads.losses import bradley_terry, process_losses
 from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
 from grpo_plus.heads.passes import Passes, distributed_problems
-from grpo_plus.heads.reward_history import Example
-from grpo_plus.heads.reward_losses import bradley_terry, process_losses
-from grpo_plus.heads.reward_pairs import Comparison, Ids
+from grpo_plus.heads.reward_pairs import Comparison, Example, Ids
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError
 from grpo_plus.recipe.recipe import recipe_of

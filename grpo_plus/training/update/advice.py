@@ -13,7 +13,7 @@ from grpo_plus.trl.ranks import adapter_configs, plain_model
 
 
 def advice_for(host: Host) -> str:
-    """Settings that would fit."""
+    """Suggest settings that would fit."""
     plain = plain_model(host, host.model)
     adapters = adapter_configs(host)
     if not adapters:
@@ -24,37 +24,37 @@ def advice_for(host: Host) -> str:
     capacity = capacity_of(host.accelerator.device)
     try:
         if capacity is not None:
-            # The estimate may have said that it fits; the run says otherwise.
+            # The estimate was too low: the run did not fit.
             capacity = min(capacity, 0.85 * estimate(shape_of(plain.config, name), settings).peak)
         return suggestion(plain.config, name, settings, capacity, host.num_generations)
-    except ValueError:  # no causal language model: its needs are not known
+    except ValueError:  # no causal language model: no estimate
         return f"{LOWER}."
 
 
 def planned(args: Any, peft_config: Any, *, bits: int | None, double: bool) -> Settings:
-    """The planner's settings of a run, with its way of drawing and what stands beside the policy."""
+    """Return the planner's settings of a run, with its rollout and its heads."""
     rollout, heads = recipe_of(args).rollout, heads_of(args)
     lean, rows = rollout.how == "auto", rollout.rows
     return settings_of(args, peft_config, bits=bits, double=double, lean=lean, most_rows=rows, heads=heads)
 
 
 def heads_of(args: Any) -> list[HeadSettings]:
-    """The critic and the reward model of a run with adapters, as the planner counts them."""
+    """Return the critic and the reward model of a run with adapters, in the planner's terms."""
     recipe = recipe_of(args)
     critic, reward = recipe.critic, recipe.reward_model
-    found = []
+    heads = []
     if critic is not None:
         kind, shape = critic.kind(adapted=True), _other_shape(critic.model)
-        found.append(HeadSettings("critic", kind, rank=critic.lora_r, shape=shape))
+        heads.append(HeadSettings("critic", kind, rank=critic.lora_r, shape=shape))
     if reward is not None:
         kind, shape = reward.on or "adapter", _other_shape(reward.model)
-        found.append(HeadSettings("reward_model", kind, rank=reward.lora_r, shape=shape, least_rows=2))
-    return found
+        heads.append(HeadSettings("reward_model", kind, rank=reward.lora_r, shape=shape, least_rows=2))
+    return heads
 
 
 def _other_shape(name: str | None) -> ModelShape | None:
-    """The shape of another model by its config; None where it is the policy's or cannot be read."""
+    """Return the shape of another model by its config; None for the policy's own and for an unreadable one."""
     if name is not None:
-        with suppress(ValueError):  # it says so itself when it is loaded
+        with suppress(ValueError):  # loading it reports the error
             return shape_of(read_model_config(name), name)
     return None

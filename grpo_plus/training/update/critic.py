@@ -1,4 +1,4 @@
-"""A critic in a trainer: values for the estimator, returns to learn from, and its updates beside the policy's."""
+"""A critic in a trainer: values for the estimator, returns as targets, and its own updates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,7 +14,7 @@ from grpo_plus.advantages.table import token_rewards, values_of
 from grpo_plus.engine.architecture import text_config
 from grpo_plus.heads.adamw import OwnAdamW
 from grpo_plus.heads.adapter import AdapterTrunk
-from grpo_plus.heads.critic_loss import explained_variance, value_loss
+from grpo_plus.heads.losses import explained_variance, value_loss
 from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
 from grpo_plus.heads.passes import Passes, distributed_problems, rows_of
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
@@ -31,23 +31,23 @@ from grpo_plus.trl.rollout import mark_optimizer_step
 from grpo_verifiers.errors import raise_all
 
 CRITIC_RETURNS = "critic_returns"
-"""Key of a generation batch: what a critic learns, (B, T); NaN in rows without a reward."""
+"""Key of a generation batch: targets of the critic, (B, T); NaN in rows without a reward."""
 ADAPTER = "critic"
 """The name of the critic's adapter."""
 _BY = "critic warmup_steps"
 
 
 class CriticError(RuntimeError):
-    """The critic gives values that are no numbers, or its gradient is none."""
+    """The critic's values or gradient are NaN or infinite."""
 
 
 class Critic(TrainerStage):
-    """Values of each generation batch before the advantages are made; its own updates after each optimizer step.
+    """Computes values of each generation batch before the advantages, and updates itself after each optimizer step.
 
     An update is on the rows of that step, over the tokens of all ranks. In the first ``warmup_steps`` optimizer steps
-    only the critic learns: the policy, its optimizer and its schedule stay as they are.
+    only the critic learns: the policy, its optimizer and its schedule stay unchanged.
 
-    Memory: a pass takes as many rows as the policy's. One that does not fit ends the run and says what to change.
+    Memory: a pass has as many rows as the policy's. If it does not fit, the run ends with advice.
     """
 
     name = "critic"
@@ -72,7 +72,6 @@ class Critic(TrainerStage):
         self._warmed = False
 
     def problems(self, setup: Setup) -> list[str]:
-        """A critic on an adapter where the policy has none."""
         self._kind, options = self.options.kind(adapted=setup.adapted), self.options
         if self._kind == "adapter" and not setup.adapted:
             return [
@@ -87,7 +86,6 @@ class Critic(TrainerStage):
         return []
 
     def after_loading(self, host: Host) -> None:
-        """Make the critic."""
         super().after_loading(host)
         raise_all(distributed_problems(host, "critic"))
         try:
@@ -122,12 +120,12 @@ class Critic(TrainerStage):
             )
         name = options.model or getattr(plain.config, "_name_or_path", "")
         if not name:
-            raise HeadError("the policy was given as a model in memory, with no name to load its start by: set model.")
+            raise HeadError("the policy is a model in memory, with no name to load the critic from: set model.")
         keywords = {"attn_implementation": getattr(plain.config, "_attn_implementation", None)}
-        given = host.args.model_init_kwargs
-        if isinstance(given, dict):
+        init = host.args.model_init_kwargs
+        if isinstance(init, dict):
             same = ("trust_remote_code", "revision") if options.model is None else ("trust_remote_code",)
-            keywords |= {key: given[key] for key in same if key in given}
+            keywords |= {key: init[key] for key in same if key in init}
         trunk = ModelTrunk(
             name,
             vocabulary=len(host.processing_class),
@@ -141,12 +139,11 @@ class Critic(TrainerStage):
         return trunk
 
     def training(self) -> AbstractContextManager[None]:
-        """No rows are left over from another run."""
         self._rows, self._marked = [], False
         return super().training()
 
     def add_values(self, batch: ScoredBatch) -> ScoredBatch:
-        """The batch with the values of this rank's completions.
+        """Add the values of this rank's completions to the batch.
 
         Raises:
             CriticError: a value is NaN or infinite, on any rank.
@@ -165,22 +162,22 @@ class Critic(TrainerStage):
         counts = host.accelerator.reduce(torch.stack([wrong, mask_BT.sum()]).double(), reduction="sum").tolist()
         if counts[0]:
             raise CriticError(
-                f"the critic's values of {counts[0]:.0f} of {counts[1]:.0f} tokens are no numbers, and the policy was "
-                "not trained on them: lower critic learning_rate, or look at its model."
+                f"the critic's values of {counts[0]:.0f} of {counts[1]:.0f} tokens are NaN or infinite, and the policy "
+                "was not trained on them: lower critic learning_rate, or check its model."
             )
         return batch.adding(**{CRITIC_VALUES: values_BT})
 
     def add_returns(self, batch: ScoredBatch, table: RewardTable | None) -> ScoredBatch:
-        """The batch with R_t = Â_t(λ) + V_t, for the critic's own λ; logs how they compare with the values."""
+        """Add R_t = Â_t(λ) + V_t to the batch, for the critic's own λ; log values, returns and explained variance."""
         assert table is not None
         trainable_NT = table.trainable()
         values_NT = values_of(table)[:, : table.width]
-        got_NT = generalised(token_rewards(table), values_NT, trainable_NT, self._gamma, self.options.lam)
+        advantages_NT = generalised(token_rewards(table), values_NT, trainable_NT, self._gamma, self.options.lam)
         scorable_N1 = table.scorable()[:, None]
-        returns_NT = (got_NT + values_NT.double() * trainable_NT).masked_fill(~scorable_N1, torch.nan)
-        known_NT = trainable_NT & scorable_N1
-        if known_NT.any():
-            values, returns = values_NT[known_NT].double(), returns_NT[known_NT]
+        returns_NT = (advantages_NT + values_NT.double() * trainable_NT).masked_fill(~scorable_N1, torch.nan)
+        scored_NT = trainable_NT & scorable_N1
+        if scored_NT.any():
+            values, returns = values_NT[scored_NT].double(), returns_NT[scored_NT]
             metrics = {"critic/value": float(values.mean()), "critic/return": float(returns.mean())}
             if (explained := explained_variance(values, returns)) is not None:
                 metrics["critic/explained_variance"] = explained
@@ -194,29 +191,28 @@ class Critic(TrainerStage):
 
     @property
     def warming(self) -> bool:
-        """The present optimizer step trains the critic alone."""
+        """True if the present optimizer step trains the critic alone."""
         return bool(self.host.state.global_step < self.options.warmup_steps)
 
     def take(self, micro: Mapping[str, Any]) -> None:
-        """The micro-batch that the next step trains on."""
+        """Set the micro-batch that the next step trains on."""
         self._micro = micro
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Around a step: the critic's own updates are on the rows of each micro-batch that was trained on."""
+        """Around a step: the critic's updates are on the rows of each trained micro-batch."""
         self._warmed = self.warming
         yield
         self._rows.append(self._micro)
 
     def without_policy(self) -> Tensor | None:
-        """The loss while the critic warms up, when no part of the policy runs or gets a gradient; None after it."""
+        """Return a zero loss while the critic warms up, when the policy does not run; None after it."""
         if not (self.host.model.training and self.warming):
             return None
         self._inner.leave_out_iteration()
         return torch.zeros((), device=self.host.accelerator.device, requires_grad=True)
 
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-        """The schedule moves only with the policy."""
         if self._warmed:
             mark_optimizer_step(optimizer, skipped=True, by=_BY)
             self._inner.passed += 1
@@ -225,12 +221,10 @@ class Critic(TrainerStage):
         self._marked = self._warmed
 
     def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-        """Leave no mark on the optimizer."""
         if self._marked:
             mark_optimizer_step(optimizer, skipped=False, by=_BY)
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Learn from the rows of the step."""
         rows, self._rows = self._rows, []
         if self.options.warmup_steps:
             log_metrics(self.host, {"critic/warmup": float(self._warmed)})
@@ -239,31 +233,30 @@ class Critic(TrainerStage):
 
     def _learn(self, rows: Sequence[Mapping[str, Any]]) -> None:
         accelerator = self.host.accelerator
-        learnt = [_learnt(micro) for micro in rows]
-        tokens = torch.stack([mask_BT.sum() for mask_BT in learnt]).sum().double()
+        masks = [_target_mask(micro) for micro in rows]
+        tokens = torch.stack([mask_BT.sum() for mask_BT in masks]).sum().double()
         count = float(accelerator.reduce(tokens, reduction="sum"))
         for _ in range(self.options.updates if count else 0):
             sums = torch.zeros(2, dtype=torch.float64, device=accelerator.device)
             with self._ending("the critic was updated"), self.trunk.active():
-                for micro, mask_BT in zip(rows, learnt, strict=True):
+                for micro, mask_BT in zip(rows, masks, strict=True):
                     values_M, returns_M = self._values(micro, mask_BT), micro[CRITIC_RETURNS][mask_BT]
-                    loss_M, clipped_M = value_loss(
-                        values_M, returns_M, micro[CRITIC_VALUES][mask_BT], self.options.clip
-                    )
+                    old_M = micro[CRITIC_VALUES][mask_BT]
+                    loss_M, clipped_M = value_loss(values_M, returns_M, old_M, self.options.clip)
                     if loss_M.requires_grad:
                         (loss_M.sum() * (accelerator.num_processes / count)).backward()
                     sums += torch.stack([loss_M.detach().double().sum(), clipped_M.double().sum()])
             norm = self.optimizer.step()
             if norm - norm != 0.0:
                 raise CriticError(
-                    f"the critic's gradient has the norm {norm}: lower critic learning_rate, or look at its model."
+                    f"the critic's gradient has the norm {norm}: lower critic learning_rate, or check its model."
                 )
             self.updates += 1
             loss, clipped = (accelerator.reduce(sums, reduction="sum") / count).tolist()
             log_metrics(self.host, {"critic/loss": loss, "critic/clipped": clipped, "critic/grad_norm": norm})
 
     def _values(self, micro: Mapping[str, Any], mask_BT: Tensor) -> Tensor:
-        """Those of the masked tokens, with a gradient into the critic's own weights."""
+        """Return the values of the masked tokens, with a gradient into the critic's own weights."""
         if CRITIC_FEATURES in micro:
             features_BTH = micro[CRITIC_FEATURES].to(self.host.accelerator.device)
             values_M: Tensor = self.head(features_BTH[mask_BT])
@@ -272,26 +265,22 @@ class Critic(TrainerStage):
 
     @property
     def identity(self) -> str:
-        """Where it stands."""
         return f"a critic on {self._kind}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Its updates so far, and the steps that its warm-up took from the policy's schedule."""
         return {"updates": self.updates, "passed": self._inner.passed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them."""
         self.updates, self._inner.passed = int(state["updates"]), int(state["passed"])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its weights and the state of its optimizer; the weights alone where ``save_only_model`` is set."""
+        """The weights and the optimizer's state; the weights alone with ``save_only_model``."""
         parts = self._parts()
         if self.host.args.save_only_model:
             del parts["adamw"]
         return tensors_of(parts)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with them."""
         load_parts(self._parts(), tensors)
 
     def _parts(self) -> dict[str, Stored]:
@@ -304,8 +293,8 @@ _SMALLER = (
 )
 
 
-def _learnt(micro: Mapping[str, Any]) -> Tensor:
-    """The tokens of a micro-batch that the critic learns from: trained ones in rows with a reward."""
+def _target_mask(micro: Mapping[str, Any]) -> Tensor:
+    """Return the tokens of a micro-batch that the critic learns from: trained ones in rows with a reward."""
     mask_BT: Tensor = micro["completion_mask"].bool()
     if micro.get("tool_mask") is not None:
         mask_BT = mask_BT & micro["tool_mask"].bool()

@@ -19,7 +19,7 @@ from grpo_plus.trl.rollout import reorder_buffer
 
 
 class UpdateEngine(TrainerStage):
-    """Runs the log-probability passes of a trainer through the engine, which is there once the trainer is loaded."""
+    """Runs the log-probability passes of a trainer through the engine, which is built once the trainer is loaded."""
 
     name = "engine"
     rank_local = True
@@ -29,7 +29,6 @@ class UpdateEngine(TrainerStage):
         self._recipe = recipe
 
     def after_loading(self, host: Host) -> None:
-        """Make the engine; refuse a layout that cannot be had."""
         super().after_loading(host)
         self.engine = Engine(
             self._recipe.engine.layout,
@@ -42,19 +41,19 @@ class UpdateEngine(TrainerStage):
         leave_out_cudnn(host.accelerator.device)
 
     def shifted(self) -> str | None:
-        """Why padding on the left changes what the model scores, in words; None where its positions are relative."""
+        """Return the reason why padding on the left changes the model's scores; None with relative positions."""
         return self.engine.shifted(self.host.model, self.host.accelerator.device)
 
     def arrange(self, micro: Any) -> Any:
-        """The micro-batch, from a generation batch whose rows are laid out for the update."""
+        """Return the micro-batch from a generation batch whose rows are laid out for the update."""
         return reorder_buffer(self.host, micro, self.engine.arrange)
 
     def logps(self, trl: Score, *arguments: Any, **keywords: Any) -> Any:
-        """Log-probabilities and entropies from fewer tokens than TRL's own pass."""
+        """Compute log-probabilities and entropies from fewer tokens than TRL's own pass."""
         scored = self.engine.score(trl, *arguments, **keywords)
         if self.host.is_fsdp_enabled and not torch.is_grad_enabled():
-            # FSDP2 would keep the weights whole until a backward pass: a reference has none and could not be refreshed,
-            # and adapters that are off for a reference pass would get no gradient in the pass that trains them.
+            # FSDP2 would keep the weights unsharded until a backward pass: a reference has none and could not be
+            # refreshed, and adapters that are off for a reference pass would get no gradient in the training pass.
             reshard(arguments[0])
         return scored
 
@@ -66,13 +65,12 @@ class UpdateEngine(TrainerStage):
         log_metrics(self.host, self.engine.metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """The bound on a pass that running out of memory has left, and the entropy that other ranks may wait for."""
-        learnt, asked = self.engine.tokens_per_pass, self._recipe.engine.tokens_per_pass
-        state: dict[str, Any] = {} if learnt == asked else {"tokens_per_pass": learnt, "asked": asked}
+        """The bound on a pass, if memory has run out, and the entropy that other ranks may wait for."""
+        bound, configured = self.engine.tokens_per_pass, self._recipe.engine.tokens_per_pass
+        state: dict[str, Any] = {} if bound == configured else {"tokens_per_pass": bound, "asked": configured}
         return state | ({"last_entropy": entropy} if (entropy := self.engine.last_entropy) else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the bound, unless the config has another one by now."""
         if "tokens_per_pass" in state and state["asked"] == self._recipe.engine.tokens_per_pass:
             self.engine.tokens_per_pass = int(state["tokens_per_pass"])
         self.engine.last_entropy = float(state.get("last_entropy", 0.0))

@@ -1,4 +1,4 @@
-"""Inner iterations on a generation batch: their count, and the end of those that have nothing left to do."""
+"""Inner iterations on a generation batch: their count, and early stopping."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -17,7 +17,7 @@ _BY = "stop_fraction"
 
 
 class InnerIterations(TrainerStage):
-    """Looks at each full iteration on a generation batch, and skips the rest once enough tokens have settled.
+    """Skips the remaining iterations on a generation batch once enough tokens have settled.
 
     A step is one micro-batch; an iteration is one pass over the generation batch; a block is all iterations on it,
     after which a new batch is generated. All ranks count together and decide alike.
@@ -25,7 +25,7 @@ class InnerIterations(TrainerStage):
     A skipped optimizer step counts neither for the learning rate's schedule nor for the warm-up of the KL term.
 
     ``share`` of the pulled tokens must have settled; None never stops. ``passed`` counts the optimizer steps skipped so
-    far. Checkpoints keep it, and what is known of the block that they stand in.
+    far. Checkpoints store it and the counts of the current block.
     """
 
     name = "inner_iterations"
@@ -43,30 +43,31 @@ class InnerIterations(TrainerStage):
 
     @property
     def stops(self) -> bool:
-        """The iterations on a batch may end early."""
+        """True if the iterations on a batch may end early."""
         return self.share is not None
 
     def after_loading(self, host: Host) -> None:
-        """Read the lengths; refuse an accelerator that cannot skip steps."""
         super().after_loading(host)
         self.steps, self.iterations = host.args.steps_per_generation, host.num_iterations
         if self.stops:
             raise_all(check_clean_steps(host.accelerator))
 
     def training(self) -> AbstractContextManager[None]:
-        """No step of this run is skipped yet."""
         self.passed = 0
         self._begin_block()
         return nullcontext()
 
     def iteration(self, step: int) -> int:
-        """Number of the iteration in its block that a step belongs to, from 1."""
+        """Return the number of a step's iteration in its block, from 1."""
         return step // self.steps % self.iterations + 1
 
     def step(self, run: Callable[[], Tensor]) -> Tensor:
-        """A micro-batch, unless the iterations on its generation batch are over."""
+        """Run a micro-batch, unless the iterations on its generation batch are over."""
         step = micro_step(self.host)
-        if self.skips(step):
+        if step % (self.steps * self.iterations) == 0 or buffered_batches(self.host) is None:
+            self._begin_block()
+        self._skipped = self._stopped
+        if self._skipped:
             skip_step(self.host)
             log_metrics(self.host, {"inner/skipped": 1.0})
             return torch.zeros((), device=self.host.accelerator.device)
@@ -74,13 +75,6 @@ class InnerIterations(TrainerStage):
         if (step + 1) % self.steps == 0:
             log_metrics(self.host, self._finish())
         return loss
-
-    def skips(self, step: int) -> bool:
-        """Skip this step: no forward and no backward."""
-        if step % (self.steps * self.iterations) == 0 or buffered_batches(self.host) is None:
-            self._begin_block()
-        self._skipped = self._stopped
-        return self._skipped
 
     def observe(self, settled: Tensor, pulled: Tensor) -> None:
         """Count one micro-batch's tokens."""
@@ -90,14 +84,11 @@ class InnerIterations(TrainerStage):
         self._counts = counts if self._counts is None else self._counts + counts
 
     def leave_out_iteration(self) -> None:
-        """Do not go by the present iteration: the policy was not trained on a micro-batch of it."""
+        """Ignore the current iteration: the policy was not trained on a micro-batch of it."""
         self._untrained = True
 
     def _finish(self) -> dict[str, float]:
-        """Decide after the last micro-batch of an iteration; returns what was measured.
-
-        With no pulled token at all there is nothing left to do.
-        """
+        """Decide after the last micro-batch of an iteration, and return metrics; no pulled token at all is enough."""
         counts, untrained = self._counts, self._untrained
         self._counts, self._untrained = None, False
         if counts is None or untrained or self.share is None:
@@ -108,18 +99,16 @@ class InnerIterations(TrainerStage):
         return {"inner/settled": share}
 
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-        """Say whether the step that was just made is one, before the schedule moves."""
+        """Mark a skipped step before the schedule moves."""
         if self.stops:
             mark_optimizer_step(optimizer, skipped=self._skipped, by=_BY)
             self.passed += self._skipped
 
     def on_train_end(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-        """Leave no mark on the optimizer."""
         if self.stops:
             mark_optimizer_step(optimizer, skipped=False, by=_BY)
 
     def state_dict(self) -> dict[str, Any]:
-        """The count of skipped steps, where any can be; of the present block, its end and the figures of all ranks."""
         if not self.stops:
             return {}
         counts = None if self._counts is None else self.host.accelerator.reduce(self._counts, reduction="sum").tolist()
@@ -127,19 +116,19 @@ class InnerIterations(TrainerStage):
         return state | ({"untrained": True} if self._untrained else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's figures, where any step can be skipped; one rank has the tokens of all."""
+        """Restore the counts; one rank takes the tokens of all."""
         if not self.stops:
             raise ValueError("nothing is skipped without stop_fraction")
         self.passed, self._stopped = int(state["passed"]), bool(state.get("stopped", False))
         self._untrained = bool(state.get("untrained", False))
         counts, accelerator = state.get("counts"), self.host.accelerator
         if counts is not None:
-            whole = torch.tensor(counts, dtype=torch.float32, device=accelerator.device)
-            self._counts = whole if accelerator.is_main_process else torch.zeros_like(whole)
+            total = torch.tensor(counts, dtype=torch.float32, device=accelerator.device)
+            self._counts = total if accelerator.is_main_process else torch.zeros_like(total)
 
 
 def check_clean_steps(accelerator: Any) -> list[str]:
-    """Problems of skipped steps which only the running accelerator shows."""
+    """Return problems of skipped steps that depend on the running accelerator."""
     problems = []
     if accelerator.scaler is not None:
         problems.append(

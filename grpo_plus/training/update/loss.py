@@ -41,7 +41,7 @@ from grpo_verifiers.rules import broken_rules
 
 
 class ObjectiveLoss(TrainerStage):
-    """An objective at work, with the coefficients that move during training."""
+    """The loss of an objective, with the coefficients that move during training."""
 
     name = "objective"
 
@@ -51,7 +51,7 @@ class ObjectiveLoss(TrainerStage):
         schedule = objective.kl.schedule if objective.kl is not None else Constant()
         self.coefficient = KLCoefficient(objective.beta, schedule, self._total)
         self.window = EntropyWindow()
-        self._moved = True  # the weights, since the pulls on the present generation batch were made
+        self._moved = True  # the weights, since the pulls on the present generation batch were computed
 
     def _total(self, tensor: Tensor) -> Tensor:
         summed: Tensor = self.host.accelerator.reduce(tensor, reduction="sum")
@@ -62,21 +62,21 @@ class ObjectiveLoss(TrainerStage):
 
     @property
     def _trains(self) -> bool:
-        """A training batch, and no evaluation one."""
+        """True in training, False in evaluation."""
         return bool(self.host.model.training)
 
     def beta(self) -> float:
-        """The coefficient of the KL term now."""
-        return self.coefficient.now(self.host.state.global_step - self.inner.passed)
+        """Return the present coefficient of the KL term."""
+        return self.coefficient.schedule.at(self.coefficient.beta, self.host.state.global_step - self.inner.passed)
 
     def add_old_logps(self, batch: ScoredBatch) -> ScoredBatch:
-        """The batch with log-probabilities of before the update, which only some objectives need."""
+        """Add log-probabilities before the update, if the objective needs them."""
         if not self.objective.needs_old_logps or "old_per_token_logps" in batch.output:
             return batch
         return batch.adding(old_per_token_logps=score_without_gradient(self.host, dict(batch.output)))
 
     def kl_penalty(self, batch: ScoredBatch) -> Tensor | None:
-        """(N, T) the part of all ranks' rewards that placement ``reward`` takes away by token; None without it."""
+        """Return the KL penalty by token of all ranks, (N, T), with placement ``reward``; else None."""
         if not self.objective.kl_in_reward:
             return None
         output = batch.output
@@ -90,7 +90,7 @@ class ObjectiveLoss(TrainerStage):
         return penalty_NT
 
     def prepare(self, batch: ScoredBatch) -> ScoredBatch:
-        """The batch with all that the objective reads beside advantages: counts, targets, pulls."""
+        """Add the objective's other inputs: counts, targets, pulls."""
         output = dict(batch.output)
         rank = self.host.accelerator.process_index
         groups_B = _groups(self.host, output)
@@ -114,28 +114,26 @@ class ObjectiveLoss(TrainerStage):
         self._log({name: float(value) for name, value in metrics.items()})
 
     def refresh_pulls(self) -> None:
-        """Compute the pulls of the generation batch anew at the start of a later optimizer step on it."""
+        """Recompute the pulls of the generation batch at the start of a later optimizer step on it."""
         parts = buffered_batches(self.host)
         if self.objective.pulls_groups and self._moved and self._trains and parts is not None:
             self._add_pulls(parts, [score_without_gradient(self.host, part) for part in parts])
             self._moved = False
 
     def changed_in_a_pass(self) -> list[Any]:
-        """Objects whose attributes a micro-batch changes; they are restored before it runs again."""
+        """Return the objects whose attributes a micro-batch changes; they are restored before it runs again."""
         return [self.coefficient, self.inner, self.window]
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Move the coefficient of the KL term; the weights have moved."""
         self.coefficient.move()
         self._moved = True
 
     @property
     def identity(self) -> str:
-        """The objective's name."""
         return self.objective.name
 
     def state_dict(self) -> dict[str, Any]:
-        """The coefficients that follow what is measured. Their windows are closed at the end of a step."""
+        """The adaptive coefficients. Their windows are closed at the end of a step."""
         state: dict[str, Any] = {}
         if self.coefficient.adapts:
             state["beta"] = self.coefficient.beta
@@ -145,7 +143,6 @@ class ObjectiveLoss(TrainerStage):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from them; those of another kind of schedule do not fit."""
         expected = self.state_dict()
         if state.keys() != expected.keys():
             raise ValueError(f"it holds {', '.join(sorted(state))}, expected {', '.join(sorted(expected))}")
@@ -155,7 +152,7 @@ class ObjectiveLoss(TrainerStage):
             set_last_entropy(self.host, float(state["last_world_entropy"]))
 
     def loss(self, trl: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:  # noqa: ARG002 - replaces TRL's
-        """The loss of a micro-batch, scaled for its accumulation window."""
+        """Return the loss of a micro-batch, scaled for its accumulation window."""
         host, objective = self.host, self.objective
         logps, entropies, aux_loss = score_micro_batch(host, model, inputs)
         batch = self._batch(inputs, logps, entropies)
@@ -208,7 +205,7 @@ class ObjectiveLoss(TrainerStage):
     def _entropy_bonus(
         self, entropies: Tensor, batch: TokenBatch, inputs: Mapping[str, Any], policy_loss: Tensor
     ) -> Tensor | float:
-        """The entropy bonus per token of the accumulation window, and its controller."""
+        """Return the entropy bonus per token of the accumulation window, and run its controller."""
         host, args = self.host, self.host.args
         if host.entropy_coef == 0 and not host.use_adaptive_entropy:
             return 0.0
@@ -216,21 +213,19 @@ class ObjectiveLoss(TrainerStage):
         part = self._windows() / args.steps_per_generation if self._trains else 1.0
         tokens = inputs[TOKENS] * part / host.accelerator.num_processes * host.top_entropy_quantile
         bonus = batch.shared(torch.where(mask, entropies, 0.0)).sum() / tokens.clamp(min=1)
-        held_back = host.use_adaptive_entropy and last_entropy(host) > args.entropy_target
-        coefficient = 0.0 if held_back else host.entropy_coef
+        suppressed = host.use_adaptive_entropy and last_entropy(host) > args.entropy_target
+        coefficient = 0.0 if suppressed else host.entropy_coef
         self._log({"policy_loss": float(host.accelerator.gather(policy_loss).nanmean())})
         if self._trains and host.use_adaptive_entropy:
             self.window.observe(entropies, mask, batch.share)
         if self._trains and host.accelerator.sync_gradients:
             if host.use_adaptive_entropy:
-                measured = self.window.close(self._total)
-                host.entropy_coef = next_entropy_coefficient(
-                    host.entropy_coef,
-                    measured,
-                    target=args.entropy_target,
-                    delta=args.entropy_coef_delta,
-                    low=args.entropy_coef_min,
-                    high=args.entropy_coef_max,
+                # Skywork-OR1 (arXiv:2505.22312): up at or below the target, down above.
+                measured, delta = self.window.close(self._total), args.entropy_coef_delta
+                host.entropy_coef = (
+                    min(args.entropy_coef_max, host.entropy_coef + delta)
+                    if measured <= args.entropy_target
+                    else max(args.entropy_coef_min, host.entropy_coef - delta)
                 )
                 set_last_entropy(host, measured)
             self._log({"entropy_coef": host.entropy_coef})
@@ -254,28 +249,25 @@ class ObjectiveLoss(TrainerStage):
 
 
 class StockLoss(TrainerStage):
-    """TRL's own loss. It knows no shares of rows, so the advantages are multiplied by them."""
+    """TRL's own loss. It has no shares of rows, so the advantages are multiplied by them."""
 
     def add_old_logps(self, batch: ScoredBatch) -> ScoredBatch:
-        """The batch as it is."""
         return batch
 
     def kl_penalty(self, batch: ScoredBatch) -> None:
         """TRL has its KL term in the loss."""
 
     def refresh_pulls(self) -> None:
-        """There are none."""
+        """Do nothing: TRL's loss has no pulls."""
 
     def changed_in_a_pass(self) -> list[Any]:
-        """None of the stage's objects."""
         return []
 
     def loss(self, trl: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:
-        """TRL's."""
         return trl(model, inputs)
 
     def prepare(self, batch: ScoredBatch) -> ScoredBatch:
-        """The batch with weighted advantages, and the weighted number of tokens that the loss divides by."""
+        """Weight the advantages, and the number of tokens that the loss divides by."""
         if SHARE not in batch.output:
             return batch
         host, output = self.host, dict(batch.output)
@@ -291,7 +283,7 @@ class StockLoss(TrainerStage):
 
 
 def _gathered(host: Host, tensor: Tensor) -> Tensor:
-    """All ranks' rows, narrower ones padded with 0."""
+    """Gather all ranks' rows; narrower ones are padded with 0."""
     if tensor.dim() == 2:
         tensor = host.accelerator.pad_across_processes(tensor, dim=1)
     rows: Tensor = host.accelerator.gather(tensor.contiguous())
@@ -299,7 +291,7 @@ def _gathered(host: Host, tensor: Tensor) -> Tensor:
 
 
 def _groups(host: Host, output: Mapping[str, Any]) -> Tensor:
-    """(B,) the number of each row's group over all ranks."""
+    """Return the number of each row's group over all ranks, (B,)."""
     ids, size = output["completion_ids"], current_group_size(host)
     return group_ids((host.accelerator.process_index + 1) * len(ids), size, ids.device)[-len(ids) :]
 
@@ -319,17 +311,13 @@ class KLCoefficient:
 
     @property
     def adapts(self) -> bool:
-        """It follows the measured KL, so it has state."""
+        """True if it follows the measured KL and so has state."""
         return isinstance(self.schedule, Adaptive)
 
     @property
     def moves(self) -> bool:
-        """Its schedule is not constant, so it is logged."""
+        """True if its schedule is not constant, so it is logged."""
         return not isinstance(self.schedule, Constant)
-
-    def now(self, step: int) -> float:
-        """The coefficient after ``step`` optimizer steps."""
-        return self.schedule.at(self.beta, step)
 
     def observe(self, estimate: Tensor, mask: Tensor, share: Tensor | None) -> None:
         """Count the estimates of one micro-batch, each token for the share of its row."""
@@ -345,13 +333,6 @@ class KLCoefficient:
             self._measured = None
 
 
-def next_entropy_coefficient(
-    coefficient: float, entropy: float, *, target: float, delta: float, low: float, high: float
-) -> float:
-    """One move of the adaptive entropy bonus (Skywork-OR1, arXiv:2505.22312): up at or below the target, down above."""
-    return min(high, coefficient + delta) if entropy <= target else max(low, coefficient - delta)
-
-
 class EntropyWindow:
     """Entropy per token over the micro-batches of an accumulation window."""
 
@@ -364,7 +345,7 @@ class EntropyWindow:
         self._sums = pair if self._sums is None else self._sums + pair
 
     def close(self, total: Callable[[Tensor], Tensor]) -> float:
-        """The mean over all ranks; starts the next window."""
+        """Return the mean over all ranks and start the next window."""
         assert self._sums is not None
         value, tokens = total(self._sums).tolist()
         self._sums = None
@@ -372,7 +353,7 @@ class EntropyWindow:
 
 
 def _sums(values: Tensor, mask: Tensor, share: Tensor | None) -> Tensor:
-    """The sum of the values of trained tokens, and their number."""
+    """Return the sum of the values of trained tokens, and their number."""
     inside, counted = torch.where(mask, values.detach(), 0.0), mask
     if share is not None:
         weights = share.unsqueeze(1).to(inside)

@@ -1,6 +1,6 @@
-"""From a generation batch to the micro-batches an objective reads: counts, prompts, targets, and metrics back.
+"""From a generation batch to the micro-batches of an objective: counts, prompts, targets, and metrics back.
 
-Everything here takes tensors and a few callables for what has to cross ranks, so that it runs without a trainer.
+All functions take tensors and callables that communicate between ranks, so they run without a trainer.
 """
 
 import hashlib
@@ -29,36 +29,35 @@ PICTURES = ("pixel_values", "num_images")
 
 
 def trained_mask(inputs: Mapping[str, Any]) -> Tensor:
-    """(B, T) bool: completion tokens the policy wrote, in completions that are not masked out or of share 0."""
+    """Return the policy's own completion tokens, (B, T), without masked completions and those of share 0."""
     mask: Tensor = inputs["completion_mask"].bool()
     if "tool_mask" in inputs:
         mask = mask & inputs["tool_mask"].bool()
     return (mask & (inputs[SHARE] != 0).unsqueeze(1)) if SHARE in inputs else mask
 
 
-def prompt_keys(prompt_ids: Tensor, prompt_mask: Tensor, groups_B: Tensor, *, apart: bool) -> Tensor:
-    """(B, 2) integers that are equal where the prompts are, on whatever rank and behind whatever padding.
+def prompt_keys(prompt_ids: Tensor, prompt_mask: Tensor, groups_B: Tensor, *, by_group: bool) -> Tensor:
+    """Return integers, (B, 2), that are equal for equal prompts, on any rank and with any padding.
 
-    ``apart``: and where the groups are. Equal tokens may stand for different pictures, and a prompt that was drawn
+    ``by_group``: groups must be equal, too. Equal tokens may belong to different images, and a prompt that was sampled
     twice with shares counts twice.
     """
     digests = []
     for ids, mask, group in zip(prompt_ids.tolist(), prompt_mask.tolist(), groups_B.tolist(), strict=True):
-        words = [token for token, kept in zip(ids, mask, strict=True) if kept]
-        digest = hashlib.sha256(repr((words, group if apart else None)).encode()).digest()
+        words = [token for token, present in zip(ids, mask, strict=True) if present]
+        digest = hashlib.sha256(repr((words, group if by_group else None)).encode()).digest()
         digests.append([int.from_bytes(digest[i : i + 8], "big", signed=True) for i in (0, 8)])
     return torch.tensor(digests, dtype=torch.long, device=prompt_ids.device).reshape(-1, 2)
 
 
 def add_counts(output: dict[str, Any], groups_B: Tensor, *, rank: int, gather: Gather) -> Tensor:
-    """Put the counts of the generation batch into it, over all ranks; returns all ranks' prompt numbers, (N,).
+    """Add the counts of the generation batch to it, over all ranks, and return all ranks' prompt numbers, (N,).
 
-    Shares count among the tokens of the batch. Those of a prompt are counted as they are: a share is the weight of its
-    mean.
+    The tokens of the batch are weighted by shares; those of a prompt are not: a share is the weight of its mean.
     """
     shared = SHARE in output
-    apart = shared or any(output.get(name) is not None for name in PICTURES)
-    keys = prompt_keys(output["prompt_ids"], output["prompt_mask"], groups_B, apart=apart)
+    by_group = shared or any(output.get(name) is not None for name in PICTURES)
+    keys = prompt_keys(output["prompt_ids"], output["prompt_mask"], groups_B, by_group=by_group)
     prompts_N: Tensor = torch.unique(gather(keys), dim=0, return_inverse=True)[1]
     if shared:
         add_shares(output, gather)
@@ -108,9 +107,9 @@ def settle_coins(output: dict[str, Any], groups_B: Tensor, *, gather: Gather, di
 def add_targets(
     output: dict[str, Any], prompts_N: Tensor, *, rank: int, gather: Gather, keywords: Mapping[str, Any]
 ) -> None:
-    """Put the targets of `target` into the generation batch. Groups may span ranks, so all rows are looked at.
+    """Add the targets of `target` to the generation batch. Groups may span ranks, so all rows are read.
 
-    On the CPU: thousands of small steps, each waiting for the one before, are no work for an accelerator.
+    On the CPU: thousands of small sequential steps are slow on an accelerator.
     """
     advantages = output["advantages"]
     targets = make_targets(
@@ -134,9 +133,9 @@ def add_targets(
 def add_pulls(
     parts: Sequence[dict[str, Any]], logps_of: Sequence[Tensor], objective: Objective, *, rank: int, gather: Gather
 ) -> dict[str, Tensor]:
-    """Put the pulls of a group-level objective into the ``parts`` of a generation batch; returns metrics.
+    """Add the pulls of a group-level objective to the ``parts`` of a generation batch, and return metrics.
 
-    ``logps_of`` has the log-probabilities of each part now. Groups may span parts and ranks, so all rows are looked at.
+    ``logps_of`` has the present log-probabilities of each part. Groups may span parts and ranks, so all rows are read.
     """
 
     def everywhere(column: Callable[[int], Tensor]) -> Tensor:
@@ -170,12 +169,9 @@ def window_counts(
     accumulation: int,
     steps_per_generation: int,
 ) -> Counts:
-    """The divisors of one accumulation window on one rank: counts of the generation batch, over its windows and ranks.
-
-    In evaluation a batch is neither split nor accumulated.
-    """
+    """Return the divisors of one accumulation window on one rank; in evaluation a batch is not split."""
     part = (accumulation / steps_per_generation if training else 1.0) / processes
-    # A batch that was made elsewhere has full micro-batches of equally many rows.
+    # A batch of another trainer has full micro-batches of equally many rows.
     completions = inputs.get(COMPLETIONS, rows * processes * (steps_per_generation if training else 1))
     tokens = inputs[TARGET_TOTAL] if TARGET_TOTAL in inputs else inputs[TOKENS]
     tokens = torch.where(tokens > 0, tokens, 1)  # no clamp: shares may add up to less than 1
@@ -193,7 +189,7 @@ def token_batch(
     focus: Tensor | None = None,
     keep: Tensor | None = None,
 ) -> TokenBatch:
-    """The view of one micro-batch that the objective gets."""
+    """Build the objective's view of one micro-batch."""
     old_logps, advantages = inputs.get("old_per_token_logps"), inputs["advantages"]
     return TokenBatch(
         logps=logps,
@@ -216,7 +212,7 @@ def token_batch(
 
 
 def kl_penalties(objective: Objective, output: Mapping[str, Any]) -> Tensor:
-    """(B, T) estimates of the KL at each token, of which placement ``reward`` takes β times from the rewards."""
+    """Estimate the KL at each token, (B, T); placement ``reward`` subtracts β times it from the rewards."""
     assert objective.kl is not None
     mask = trained_mask(output)
     inside = [torch.where(mask, output[name], 0.0) for name in ("old_per_token_logps", "ref_per_token_logps")]
@@ -231,30 +227,30 @@ def reduce_metrics(
     gather: Gather,
     share: Tensor | None = None,
 ) -> dict[str, float]:
-    """One number a metric over all ranks; NaN, which logging leaves out, where nothing was there to be counted.
+    """Reduce each metric to one number over all ranks; NaN, which logging leaves out, without any value.
 
     Every rank must have the same metrics. ``total`` sums a tensor over the ranks, ``gather`` collects it from them.
-    Means are those of what is trained on, unweighted: rows whose ``share`` is 0 are left out, others count alike.
+    Means are unweighted: rows whose ``share`` is 0 are left out, all others count alike.
     """
     if share is not None:
         mask = mask[share != 0]
         metrics = {name: _of_rows(metric, share != 0) for name, metric in metrics.items()}
     means = {name: metric for name, metric in metrics.items() if metric.how == "mean"}
     ends = {name: metric for name, metric in metrics.items() if metric.how != "mean"}
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     if means:
         sums = total(torch.stack([_sum_and_count(metric, mask) for metric in means.values()])).tolist()
         for (name, metric), (value, count) in zip(means.items(), sums, strict=True):
             nothing = float("nan") if metric.where is not None else 0.0
-            found[name] = value / count if count else nothing
+            figures[name] = value / count if count else nothing
     if ends:
-        # The smallest value is the largest of the negated ones; a rank without a token says -inf.
+        # The minimum is the maximum of the negated values; a rank without a token has -inf.
         negated = torch.stack([_largest(metric, mask) for metric in ends.values()])
         everywhere = gather(negated.unsqueeze(0)).amax(0).tolist()
         for (name, metric), value in zip(ends.items(), everywhere, strict=True):
             signed = -value if metric.how == "min" else value
-            found[name] = signed if abs(value) < float("inf") else float("nan")
-    return found
+            figures[name] = signed if abs(value) < float("inf") else float("nan")
+    return figures
 
 
 def _of_rows(metric: Metric, rows_B: Tensor) -> Metric:

@@ -21,13 +21,13 @@ from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
-_GIVEN = ("quantization_config", "peft_config")
+_CONFIGS = ("quantization_config", "peft_config")
 
 
 class QuantisedGuard(TrainerStage):
-    """Keeps adapters on a base that bitsandbytes holds as they should be. For any other base it does nothing at all.
+    """Protects the types of adapters on a base quantised by bitsandbytes; does nothing for any other base.
 
-    ``capacity`` is the card's memory in bytes; None asks the card, if there is one.
+    ``capacity`` is the GPU's memory in bytes; None reads it from the GPU, if there is one.
     """
 
     def __init__(self, capacity: float | None = None) -> None:
@@ -36,12 +36,9 @@ class QuantisedGuard(TrainerStage):
         self._restore: Callable[[], None] | None = None
 
     def before_loading(self, setup: Setup) -> None:
-        """Refuse what cannot work, warn of what hardly will, and choose the type that a model given by name loads in.
-
-        ``model_init_kwargs`` gets a ``dtype`` if it has none and the base is quantised.
-        """
+        """Refuse impossible settings, warn about unlikely ones, and set a quantised model's ``dtype``."""
         model, args = setup.model, setup.args
-        quantization_config, peft_config = (setup.further.get(key) for key in _GIVEN)
+        quantization_config, peft_config = (setup.further.get(key) for key in _CONFIGS)
         request = request_for(setup)
         raise_all(problems(request))
         for warning in warnings(request):
@@ -50,22 +47,21 @@ class QuantisedGuard(TrainerStage):
             return
         self.active = True
         if isinstance(model, str):
-            asked = quantization_config or (args.model_init_kwargs or {}).get("quantization_config")
             init = dict(args.model_init_kwargs or {})
+            quantization = quantization_config or init.get("quantization_config")
             if "dtype" not in init and "torch_dtype" not in init:  # the second is its former name
-                init["dtype"] = str(compute_dtype(asked, args)).removeprefix("torch.")
-            if args.device.type == "cpu" and torch.cuda.is_available():  # unasked, a quantised base goes to the card
+                init["dtype"] = str(compute_dtype(quantization, args)).removeprefix("torch.")
+            if args.device.type == "cpu" and torch.cuda.is_available():  # by default a quantised base loads on the GPU
                 init.setdefault("device_map", {"": "cpu"})
             args.model_init_kwargs = init
-            room = self._capacity or capacity_of(args.device)
-            _check_memory(model, args, peft_config, room, request.bits, double=request.double_quantisation)
+            capacity = self._capacity or capacity_of(args.device)
+            _check_memory(model, args, peft_config, capacity, request.bits, double=request.double_quantisation)
             return
         raise_all(_trainability_problems(model) if is_adapted(model) else [])
         keep_layout(model)
         self._restore = dtype_snapshot(model, trainable_only=True)
 
     def after_loading(self, host: Host) -> None:
-        """Undo the host's changes to the adapters of a quantised model."""
         super().after_loading(host)
         if self.active or bits_of(host.model) is not None:
             self.active = True
@@ -78,7 +74,7 @@ class QuantisedGuard(TrainerStage):
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """No dropout while completions are drawn, and no cast survives it."""
+        """Around sampling: no dropout, and no cast survives it."""
         if not self.active:
             yield
             return
@@ -91,12 +87,12 @@ class QuantisedGuard(TrainerStage):
 
 
 def request_for(setup: Setup) -> Request:
-    """What a trainer's arguments say of the model's storage and of its adapter."""
-    return request_of(setup.model, setup.args, *(setup.further.get(key) for key in _GIVEN))
+    """Read the model's storage and its adapter from a trainer's arguments."""
+    return request_of(setup.model, setup.args, *(setup.further.get(key) for key in _CONFIGS))
 
 
 def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None, bits: int, *, double: bool) -> None:
-    """Say before anything loads that it will not fit; refuse a card too small for the weights."""
+    """Warn before anything loads that it will not fit; refuse a GPU too small for the weights."""
     config = None if capacity is None else read_config(name, args.model_init_kwargs)
     if capacity is None or config is None:
         return
@@ -105,7 +101,7 @@ def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None
         text = shortage(config, name, settings, capacity, args.num_generations)
     except DoesNotFitError as error:
         raise ConfigError([str(error)]) from error
-    except ValueError:  # no causal language model: what it takes is not known here
+    except ValueError:  # no causal language model: no estimate
         return
     if text is not None:
         logger.warning(text)
@@ -115,8 +111,8 @@ def _trainability_problems(model: nn.Module) -> list[str]:
     if any(parameter.requires_grad for parameter in model.parameters()):
         return []
     message = (
-        "no parameter of the model is trainable. prepare_model_for_kbit_training freezes all that it finds, so called "
-        "after the adapters were added (or a second time) it freezes them too. The trainer needs no such call: give it "
+        "no parameter of the model is trainable. prepare_model_for_kbit_training freezes all parameters, so called "
+        "after the adapters were added (or a second time) it freezes them too. The trainer needs no such call: pass it "
         "the quantised model and a peft_config, or a PeftModel with is_trainable=True."
     )
     return [message]

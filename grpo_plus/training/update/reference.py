@@ -1,4 +1,4 @@
-"""Reference policies that are refreshed: a frozen copy of a LoRA adapter, no second model; weights of a full one."""
+"""Refreshed reference policies: a frozen copy of a LoRA adapter, or the weights of a second model."""
 
 import copy
 import re
@@ -31,18 +31,17 @@ from grpo_verifiers.redaction import get_logger
 logger = get_logger(__name__)
 
 NAME = "ref"
-"""The adapter that TRL uses for reference passes, where there is one of this name."""
-
+"""TRL uses an adapter of this name for reference passes."""
 _OF_DEFAULT = re.compile(r"\.default(?=\.|\Z)")
 
 
 def adapter_problems(model: Any, args: Any, *, flat: bool) -> list[str]:
-    """Why the reference of this adapter cannot be refreshed; empty when it can."""
+    """Return the reasons why the reference of this adapter cannot be refreshed."""
     problems = []
     kind = str(getattr(model.peft_config.get("default"), "peft_type", "missing")).rpartition(".")[2]
     if kind != "LORA":
         problems.append(
-            f"sync_ref_model keeps a frozen copy of a LoRA adapter named 'default', and this one is {kind}: use LoRA, "
+            f"sync_ref_model needs a frozen copy of a LoRA adapter named 'default', and this one is {kind}: use LoRA, "
             "train all weights, or remove sync_ref_model."
         )
     if args.ref_model_mixup_alpha != 1.0:
@@ -59,7 +58,7 @@ def adapter_problems(model: Any, args: Any, *, flat: bool) -> list[str]:
 
 
 def add_copy(model: Any) -> None:
-    """Add an adapter for reference passes, like the one that is trained; its weights are anything yet."""
+    """Add an adapter for reference passes, like the trained one but with random weights."""
     config = copy.deepcopy(model.peft_config["default"])
     config.init_lora_weights = True  # other ways to start an adapter change the base weights
     model.add_adapter(NAME, config)
@@ -70,7 +69,7 @@ def add_copy(model: Any) -> None:
 
 @torch.no_grad()
 def copy_weights(model: Any) -> None:
-    """π_ref ← π_θ, and no gradient for π_ref."""
+    """Set π_ref ← π_θ, and no gradient for π_ref."""
     pairs = pairs_of(model)
     sources, copies = zip(*pairs.values(), strict=True)
     with whole(sources), whole(copies, change=True):
@@ -81,18 +80,18 @@ def copy_weights(model: Any) -> None:
 
 
 def pairs_of(model: Any) -> dict[str, tuple[Tensor, Tensor]]:
-    """Weights of the adapter that is trained, each with its copy, by the name of the copy."""
+    """Return the weights of the trained adapter, each with its copy, by the name of the copy."""
     weights = dict(model.named_parameters())
     names = {name: _OF_DEFAULT.sub(f".{NAME}", name) for name in weights if _OF_DEFAULT.search(name)}
     return {copied: (weights[name], weights[copied]) for name, copied in names.items()}
 
 
 class AdapterReference(TrainerStage):
-    """Adds the frozen copy where `sync_ref_model` asks for it, and refreshes it every so many optimizer steps.
+    """Adds the frozen copy for `sync_ref_model`, and refreshes it every ``ref_model_sync_steps`` optimizer steps.
 
-    Checkpoints hold it as one more adapter, in the folder ``ref``, and resuming reads it from there. FSDP and DeepSpeed
-    load nothing that is not trained: there it is among the tensors of the hooks, too. ``refreshed`` is the optimizer
-    step after which it was last made equal to the policy.
+    Checkpoints have it as one more adapter, in the folder ``ref``, and resuming reads it from there. FSDP and DeepSpeed
+    load only trained weights: there it is among the tensors of the hooks, too. ``refreshed`` is the optimizer step of
+    the last refresh.
     """
 
     name = "reference"
@@ -101,18 +100,16 @@ class AdapterReference(TrainerStage):
         self.refreshed = 0
         self._adapts = False
         self._active = False
-        self._gathered: dict[str, Tensor] = {}  # the copy as it is, once it was asked for
+        self._gathered: dict[str, Tensor] = {}  # the present copy, once it is gathered
 
     def before_loading(self, setup: Setup) -> None:
-        """See what will be trained."""
         self._adapts = setup.adapted
 
     def loading(self, args: Any) -> AbstractContextManager[Any]:
-        """Keep `sync_ref_model` from a host that refuses it with adapters."""
+        """Hide `sync_ref_model` from the host, which refuses it with adapters."""
         return temporary_attribute(args, "sync_ref_model", args.sync_ref_model and not self._adapts)
 
     def after_loading(self, host: Host) -> None:
-        """Add the copy."""
         super().after_loading(host)
         if not (self._adapts and host.args.sync_ref_model):
             return
@@ -126,7 +123,7 @@ class AdapterReference(TrainerStage):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """π_ref ← π_θ, where it is a copy of an adapter."""
+        """Set π_ref ← π_θ, if it is a copy of an adapter."""
         if not self._active:
             return
         self._gathered = {}
@@ -134,13 +131,12 @@ class AdapterReference(TrainerStage):
         self.refreshed = int(self.host.state.global_step)
 
     def _copies(self) -> dict[str, Tensor]:
-        """The weights of the copy."""
         return {name: copied for name, (_, copied) in pairs_of(unwrapped_model(self.host)).items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The copy, under FSDP and DeepSpeed; all ranks gather it, once after each refresh."""
-        apart = self.host.is_deepspeed_enabled or self.host.is_fsdp_enabled
-        if not (self._active and apart) or self.host.args.save_only_model:
+        """The copy under FSDP and DeepSpeed. All ranks gather it, once after each refresh."""
+        sharded = self.host.is_deepspeed_enabled or self.host.is_fsdp_enabled
+        if not (self._active and sharded) or self.host.args.save_only_model:
             return {}
         if not self._gathered:
             copies = self._copies()
@@ -150,7 +146,6 @@ class AdapterReference(TrainerStage):
 
     @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with this copy."""
         self._gathered = {}
         copies = self._copies()
         if copies.keys() != tensors.keys():
@@ -160,27 +155,24 @@ class AdapterReference(TrainerStage):
                 copied.copy_(spread_like(tensors[name], copied))
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Refresh when it is time."""
         args = self.host.args
         if args.sync_ref_model and self.host.state.global_step % args.ref_model_sync_steps == 0:
             self.refresh()
 
     def state_dict(self) -> dict[str, Any]:
-        """The step of the last refresh, where there is any. The weights are in the folder ``ref``."""
+        """Step of the last refresh; the weights are in the folder ``ref``."""
         return {"refreshed": self.refreshed} if self._active else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint's reference, where there is one to refresh."""
         if not self._active:
             raise ValueError("no reference is refreshed without an adapter and sync_ref_model")
         self.refreshed = int(state["refreshed"])
 
 
 class ModelReference(TrainerStage):
-    """Keeps the weights that TRL refreshes; ``refreshed`` is the optimizer step of the last time.
+    """Saves the reference model that TRL refreshes; ``refreshed`` is the optimizer step of the last refresh.
 
-    A reference that has not moved is what the model was loaded from, and takes no room. One that FSDP or ZeRO-3 has
-    sharded is kept rank by rank.
+    Before the first refresh it equals the loaded model and is not saved. FSDP and ZeRO-3 shards are saved by rank.
     """
 
     name = "reference_model"
@@ -188,31 +180,30 @@ class ModelReference(TrainerStage):
     def __init__(self) -> None:
         self.refreshed = 0
         self._active = False
-        self._away = False
+        self._on_disk = False
 
     def after_loading(self, host: Host) -> None:
-        """Look for a second model, and at how it is held."""
         super().after_loading(host)
         if host.ref_model is None or not host.args.sync_ref_model:
             return
         self._active = True
         self.rank_local = host.is_fsdp_enabled or zero_stage(host) == 3
-        self._away = any(on_disk(weight) for weight in host.ref_model.parameters())
-        if self._away and host.accelerator.is_main_process:
+        self._on_disk = any(on_disk(weight) for weight in host.ref_model.parameters())
+        if self._on_disk and host.accelerator.is_main_process:
             logger.warning(
-                "sync_ref_model: DeepSpeed ZeRO-3 keeps the reference model on a disk (offload_param: nvme), so "
-                "checkpoints cannot hold it. A resumed run starts with the reference as it was loaded, until the next "
-                "refresh; offload_param_device cpu and none keep it."
+                "sync_ref_model: DeepSpeed ZeRO-3 stores the reference model on a disk (offload_param: nvme), so "
+                "checkpoints cannot contain it. A resumed run starts with the reference as it was loaded, until the "
+                "next refresh; with offload_param_device cpu or none, checkpoints contain it."
             )
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Note a refresh: TRL's callback makes it after the same step."""
+        """Count a refresh: TRL's callback makes it after the same step."""
         step = int(self.host.state.global_step)
         if self._active and step % self.host.args.ref_model_sync_steps == 0:
             self.refreshed = step
 
     def _weights(self) -> dict[str, Tensor]:
-        """The weights of the reference by name, this rank's part where they are sharded."""
+        """Return the weights of the reference by name, this rank's shard of each."""
         return {name: piece(weight) for name, weight in self._named()}
 
     def _named(self) -> Iterator[tuple[str, Parameter]]:
@@ -220,59 +211,54 @@ class ModelReference(TrainerStage):
         return self.host.ref_model.named_parameters()
 
     @property
-    def _kept(self) -> bool:
-        return self._active and self.refreshed > 0 and not self._away and not self.host.args.save_only_model
+    def _is_saved(self) -> bool:
+        return self._active and self.refreshed > 0 and not self._on_disk and not self.host.args.save_only_model
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights, where they have moved."""
-        return self._weights() if self._kept else {}
+        return self._weights() if self._is_saved else {}
 
     @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these weights."""
         weights = self._weights()
         if weights.keys() != tensors.keys():
             raise ValueError("it is that of another model")
         for name, weight in weights.items():
-            told, expected = ((tuple(one.shape), one.dtype) for one in (tensors[name], weight))
-            if told != expected:
-                raise ValueError(f"{name} is {told[0]} of {told[1]}, expected {expected[0]} of {expected[1]}")
+            actual, expected = ((tuple(one.shape), one.dtype) for one in (tensors[name], weight))
+            if actual != expected:
+                raise ValueError(f"{name} is {actual[0]} of {actual[1]}, expected {expected[0]} of {expected[1]}")
             weight.copy_(tensors[name])
         for _, parameter in self._named():
             release(parameter)
 
     def state_dict(self) -> dict[str, Any]:
-        """The step of the last refresh, where there is any; are the weights beside it?"""
-        return {"refreshed": self.refreshed, "kept": self._kept} if self._active else {}
+        return {"refreshed": self.refreshed, "kept": self._is_saved} if self._active else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; one line where the checkpoint lacks the weights."""
         if not self._active:
             raise ValueError("no second model is refreshed without sync_ref_model, or with an adapter")
         moved, self.refreshed = self.refreshed, int(state["refreshed"])
         if (moved or self.refreshed) and not state["kept"] and self.host.accelerator.is_main_process:
             logger.warning(
-                "sync_ref_model: the checkpoint does not hold the reference of step %d, so the run goes on with the "
-                "one that is loaded. The KL term differs until the reference is refreshed.",
+                "sync_ref_model: the checkpoint does not contain the reference of step %d, so the run continues with "
+                "the loaded one. The KL term differs until the reference is refreshed.",
                 self.refreshed,
             )
 
 
 def load_adapter(host: Host, folder: Path) -> None:
-    """Load a warm-started adapter into that of a new trainer; its float32 weights stay in float32.
+    """Load a warm-started adapter into a new trainer's adapter; its float32 weights stay in float32.
 
-    TRL's reference is the base without adapter, which is not the model that the run begins with: with a KL term it
-    gets a frozen copy of the warm-started adapter.
+    TRL's reference is the base without adapter, not the model at the start of the run: with a KL term it gets a frozen
+    copy of the warm-started adapter.
     """
     model = unwrapped_model(host)
     adapter = [weight for weight in model.parameters() if weight.requires_grad]
     with whole(adapter, change=True):
         _load_weights(model, folder)
-    if host.beta == 0.0 and NAME not in model.peft_config:
-        return
-    if NAME not in model.peft_config:
+    if host.beta != 0.0 and NAME not in model.peft_config:
         add_copy(model)
-    copy_weights(model)
+    if NAME in model.peft_config:
+        copy_weights(model)
 
 
 def _load_weights(model: Any, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A trainer that runs out of memory: it goes on in smaller parts, or ends with what to change."""
+"""Out of memory in a trainer: retry in smaller parts, or end with advice."""
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -21,12 +21,12 @@ from grpo_plus.trl.ranks import plain_model
 from grpo_plus.trl.rollout import STEP_STATE
 
 RETRIES = "memory/retries"
-"""The metric: how many passes ran again in smaller parts since the last log."""
+"""Metric: passes since the last log that ran again in smaller parts."""
 _AT_ONCE = "A reward model reads all completions of a generation batch at once: lower steps_per_generation."
 
 
 class Retry(TrainerStage):
-    """Stands between a trainer and its passes, and counts how often any ran again.
+    """Runs the passes of a trainer again in smaller parts if memory runs out, and counts the retries.
 
     The engine bounds the passes of an update. ``changed`` are the objects whose attributes a micro-batch changes.
     """
@@ -41,32 +41,26 @@ class Retry(TrainerStage):
         self._optimizer_runs = False
 
     def after_loading(self, host: Host) -> None:
-        """Find the seams of the update."""
         super().after_loading(host)
         self._update = Update(self._seams())
         self._scoring = Scoring(
             snapshot=lambda: random_state({parameter.device for parameter in host.model.parameters()}),
-            advice=self._advice,
-            count=self._count,
+            advice=lambda: advice_for(self.host),
+            count=lambda failures: self.note(metric_lists(self.host), failures),
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The rows of a pass without gradient, once memory has run out."""
         return {} if self._scoring.most_rows is None else {"most_rows": self._scoring.most_rows}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with as many rows at most."""
         self._scoring.most_rows = int(state["most_rows"])
 
-    def _advice(self) -> str:
-        return advice_for(self.host)
-
     def inputs(self, prepare: Prepare) -> Any:
-        """The micro-batch to run: prepared, or, when one runs again, the same as before."""
+        """Return the micro-batch to run: a new one, or the same as before in a retry."""
         return self._update.inputs(prepare)
 
     def step(self, run: Callable[[], Tensor]) -> Tensor:
-        """One micro-batch, forward and backward, in as many parts as it takes."""
+        """Run one micro-batch, forward and backward, in as many parts as needed."""
         return self._update.run(run)
 
     def logps(  # noqa: PLR0917 - TRL calls it so
@@ -80,7 +74,7 @@ class Retry(TrainerStage):
         compute_entropy: bool = False,
         **further: Any,
     ) -> Any:
-        """``score``, TRL's ``_get_per_token_logps_and_entropies``; without gradient, in as many parts as it takes."""
+        """Call TRL's ``_get_per_token_logps_and_entropies``; without gradient, in as many parts as needed."""
         keywords = {"compute_entropy": compute_entropy, **further}
         scores = partial(score, model, input_ids, attention_mask, logits_to_keep, **keywords)
         if torch.is_grad_enabled():
@@ -93,15 +87,14 @@ class Retry(TrainerStage):
         )
 
     def scoring(self) -> AbstractContextManager[None]:
-        """A reward model that does not fit ends the run."""
+        """Around scoring: a reward model that does not fit ends the run."""
         return self.ending("completions were scored", lambda: _AT_ONCE)
 
     @contextmanager
     def ending(self, where: str, reason: Callable[[], str]) -> Iterator[None]:
-        """Context of work that cannot run in smaller parts: its out-of-memory error says where, why and what to change.
+        """Around work that cannot run in smaller parts: explain an out-of-memory error.
 
-        ``where`` ends the sentence "out of memory while …"; ``reason`` is a sentence on why there are no smaller parts,
-        and how there would be.
+        ``where`` completes "out of memory while …"; ``reason`` is a sentence on why there are no smaller parts.
         """
         try:
             yield
@@ -109,12 +102,11 @@ class Retry(TrainerStage):
             if not is_out_of_memory(error):
                 raise
             raise StepTooLargeError(
-                f"out of memory while {where}: {first_line(error)}. {reason()} {self._advice()}"
+                f"out of memory while {where}: {first_line(error)}. {reason()} {advice_for(self.host)}"
             ) from error
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """An error outside of any pass says so."""
         try:
             yield
         except RuntimeError as error:
@@ -124,16 +116,13 @@ class Retry(TrainerStage):
                 plain = plain_model(self.host, self.host.model)
                 where, advice = "in the optimizer's step", optimizer_suggestion(plain, optimizer_of(self.host.args))
             else:
-                where, advice = "between the passes", self._advice()
+                where, advice = "between the passes", advice_for(self.host)
             raise StepTooLargeError(f"out of memory {where}: {first_line(error)}. {advice}") from error
 
     def note(self, lists: MutableMapping[str, list[float]], failures: int) -> None:
         """Count passes that ran again in TRL's metric lists, whose means are logged."""
         self.count += failures
         lists[RETRIES] = [sum(lists.get(RETRIES, [])) + failures]  # one value, so that the mean is the sum
-
-    def _count(self, failures: int) -> None:
-        self.note(metric_lists(self.host), failures)
 
     def _scoring_refusal(self, *, router: bool) -> str | None:
         if router:
@@ -158,27 +147,24 @@ class Retry(TrainerStage):
             part=lambda: self._engine.engine.tokens_per_pass,
             shrink=shrink,
             refusal=self._update_refusal,
-            advice=self._advice,
-            count=self._count,
+            advice=lambda: advice_for(self.host),
+            count=lambda failures: self.note(metric_lists(self.host), failures),
         )
 
     def _update_refusal(self) -> str | None:
-        """Why an update cannot run again in smaller parts, in words; None if it can."""
+        """Return the reason why an update cannot run again in smaller parts, or None."""
         optim = str(getattr(self.host.args.optim, "value", self.host.args.optim))
         parameters = self.host.model.parameters()
         hooked = any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters)
         if hooked or "lomo" in optim:
-            return f"the optimizer ({optim}) changes weights within the backward pass"
+            return f"the optimizer ({optim}) changes weights during the backward pass"
         return self._engine.engine.split_refusal(self.host.model)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """A new window: an earlier step may have ended in an error."""
         self._optimizer_runs = False
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """The optimizer's step begins."""
         self._optimizer_runs = True
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """It is over."""
         self._optimizer_runs = False
