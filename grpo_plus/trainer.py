@@ -17,6 +17,7 @@ from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.recipe.table import say_notes
+from grpo_plus.report.escape import escape_all
 from grpo_plus.report.write import write_report
 from grpo_plus.training.batch.advantages import StepScorer
 from grpo_plus.training.hooks import Hook, Setup, check_hooks
@@ -183,7 +184,7 @@ class GRPOPlusTrainer(GRPOTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log as in TRL; control characters in the table of completions are escaped."""
-        with escape_printed_table(shown):
+        with escape_printed_table(escape_all):
             super().log(logs, start_time)
 
     def _save(self, output_dir: Any = None, state_dict: Any = None) -> None:

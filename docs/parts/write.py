@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_plus.cli._parts import PartKind, Reference, kinds
-from grpo_plus.cli.plugins import blocks
+from grpo_plus.cli.plugins import PartKind, Reference, blocks, kinds
 
 COMMAND = "python docs/parts/write.py"
 GENERATED = f"<!-- Written from the docstrings by `{COMMAND}`: change those, and run it again. -->"

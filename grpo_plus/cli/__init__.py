@@ -11,11 +11,10 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from grpo_plus import __version__
-from grpo_plus.cli._parent import end_with_parent
 from grpo_verifiers.errors.frames import exits_caught, place, plugin_traceback
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import RedactedError, redact_text
@@ -81,7 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(text: str, code: int) -> int:
-    """Print why the command ends, and return the exit code."""
     print(redact_text(text), file=sys.stderr)
     return code
 
@@ -115,3 +113,31 @@ def usage() -> str:
 
 class UserError(RedactedError):
     """Mistake that the user can correct, printed as one message without a traceback."""
+
+
+VARIABLE = "GRPO_PLUS_PARENT"
+"""Variable with the process id of a sweep or launcher, for its child processes."""
+
+
+def naming_us(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for processes that have to end with this one."""
+    return {**environment, VARIABLE: str(os.getpid())}
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process with the sweep or launcher that started it; called first of all.
+
+    A single run continues after the end of the shell that started it.
+    """
+    named = os.environ.pop(VARIABLE, "")
+    if sys.platform != "linux":
+        return
+    from grpo_verifiers.sandbox.confine import die_with
+
+    parent = os.getppid()
+    if named.isdecimal() and int(named) != parent:
+        if not os.path.exists(f"/proc/{named}"):  # noqa: PTH110 - it was killed already
+            os._exit(1)
+        return  # another launcher is in between
+    if named or "TORCHELASTIC_RUN_ID" in os.environ:
+        die_with(parent)

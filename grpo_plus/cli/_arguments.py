@@ -27,7 +27,7 @@ from grpo_plus.recipe.values import is_off, judge, mapping, mapping_or_none, rea
 from grpo_plus.warm_start.store import KEYS as WARM_START_KEYS
 from grpo_plus.warm_start.store import warm_start_problems
 from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
-from grpo_verifiers.errors.messages import nearest
+from grpo_verifiers.errors.messages import did_you_mean
 
 
 @dataclass
@@ -238,7 +238,6 @@ def _apply_file(parser: TrlParser, path: Path) -> tuple[list[str], frozenset[str
 
 
 def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the problem of each option whose text cannot be parsed."""
     readers = {action.dest: action.type for action in parser._actions if callable(action.type)}  # noqa: SLF001 - argparse has no public list
     problems = {}
     for key, value in values.items():
@@ -253,7 +252,6 @@ def _unreadable(parser: TrlParser, values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _set_environment(env: Any) -> list[str]:
-    """Set the variables of the file's ``env``; return its problems."""
     if is_off(env):
         return []
     if not isinstance(env, dict):
@@ -270,10 +268,7 @@ def _set_environment(env: Any) -> list[str]:
 def _hint(key: str, names: set[str]) -> str:
     if now := moved([key]):
         return f"unknown key {key!r}: {now[0]}"
-    close = nearest(key, names)
-    return f"unknown key {key!r}." + (
-        f" Did you mean {close!r}?" if close else " grpo-plus train --help-all lists all."
-    )
+    return f"unknown key {key!r}.{did_you_mean(key, names) or ' grpo-plus train --help-all lists all.'}"
 
 
 def _launch_parser() -> argparse.ArgumentParser:

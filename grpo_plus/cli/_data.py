@@ -65,7 +65,6 @@ def load_rows(
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Silence the log of the library that reads data."""
     from datasets.utils import logging as log
 
     before = log.get_verbosity()
@@ -164,8 +163,7 @@ def _from_function(name: str, base: Path | None, field: str) -> Any:
             raise UserError(f"{origin} rows that do not fit one table: {type(error).__name__}: {error}") from error
     if not isinstance(rows, Mapping):
         raise UserError(f"{origin} {type(rows).__name__}, expected a Dataset, a list of rows or splits by name.")
-    strange = [split for split, value in rows.items() if not isinstance(value, Dataset | IterableDataset)]
-    if strange:
+    if strange := [split for split, value in rows.items() if not isinstance(value, Dataset | IterableDataset)]:
         raise UserError(f"{origin} splits that are no Dataset: {', '.join(map(repr, strange))}.")
     return rows
 

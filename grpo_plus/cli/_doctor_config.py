@@ -17,8 +17,7 @@ from grpo_plus.doctor.fit import fit_findings
 from grpo_plus.doctor.golds import COLUMN, GOLD, gold_findings, reaches_out
 from grpo_plus.doctor.machine import cards, memory
 from grpo_plus.doctor.rows import is_empty, key_of, length_findings, prompt_length, row_findings, text_lengths
-from grpo_plus.doctor.template import template_findings
-from grpo_plus.doctor.tokens import Files, model_files, token_findings
+from grpo_plus.doctor.tokens import Files, model_files, template_findings, token_findings
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.registry import is_reference
 
@@ -52,14 +51,13 @@ def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[CheckFinding]]
     """Parse the config as train does; if only this machine is unsuitable, parse it for a CPU."""
     from grpo_plus.cli._arguments import parse
 
-    words = list(arguments)
     try:
-        return parse(PROG, list(words), own=OWN_OPTIONS), []
+        return parse(PROG, arguments, own=OWN_OPTIONS), []
     except UserError as error:
         refused = str(error)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     try:
-        parsed = parse(PROG, [*words, "--use_cpu", "true"], own=OWN_OPTIONS)
+        parsed = parse(PROG, [*arguments, "--use_cpu", "true"], own=OWN_OPTIONS)
     except UserError as error:
         return None, list(refused_findings(str(error)))
     return parsed, list(refused_findings(refused, ELSEWHERE))
@@ -67,10 +65,7 @@ def _read(arguments: Sequence[str]) -> "tuple[Parsed | None, list[CheckFinding]]
 
 @dataclass
 class _Data:
-    """Rows of a dataset: all prompts, and all columns of a sample.
-
-    ``places`` are the indices of the sample's rows in the dataset.
-    """
+    """Prompts and golds of all rows, and all columns of a sample, whose rows have the indices ``places``."""
 
     columns: tuple[str, ...]
     prompts: list[Any] = field(default_factory=list)
@@ -111,25 +106,22 @@ class _ConfigCheck:
         examination.run("config", self._config)
         examination.run("model", self._model)
         examination.run("data", self._load)
-        if self.data is not None:
-            examination.run("data", self._rows)
-            examination.run("model", self._template)
+        if (data := self.data) is not None:
+            examination.run("data", lambda: self._rows(data))
             if self.files.tokenizer is not None:
-                examination.run("data", self._lengths)
-            examination.run("verifiers", self._columns)
-            examination.run("verifiers", self._golds)
+                examination.run("model", lambda: self._template(data))
+                examination.run("data", lambda: self._lengths(data))
+            examination.run("verifiers", lambda: self._columns(data))
+            examination.run("verifiers", lambda: self._golds(data))
         examination.run("fit", self._fit)
         examination.unchecked += [
             "weights: only the model's config and tokenizer were read",
             *([f"the vLLM server at {self.args.vllm_server_host}"] if self.args.use_vllm else []),
         ]
 
-    # -- the config
-
     def _config(self) -> Iterator[CheckFinding]:
-        from grpo_plus.cli._download_notice import slow_here
         from grpo_plus.cli._gather import problems_before_loading
-        from grpo_plus.cli._notes import command_notes, prompt_notes
+        from grpo_plus.cli._notes import command_notes, prompt_notes, slow_here
 
         slow, refused = slow_here(self.parsed), problems_before_loading(self.parsed, self.load_rows)
         if slow:
@@ -143,8 +135,6 @@ class _ConfigCheck:
     def _refused(self, error: UserError) -> Iterator[CheckFinding]:
         """Yield the problems that train would report, unless the config already has these findings."""
         yield from (one for one in refused_findings(str(error)) if one not in self.examination.findings)
-
-    # -- the model
 
     def _model(self) -> Iterator[CheckFinding]:
         name = self.model.model_name_or_path or ""
@@ -163,14 +153,13 @@ class _ConfigCheck:
             yield from token_findings(self.name, self.files)
 
     def _loading(self) -> dict[str, Any]:
-        """Return revision and trust_remote_code, if set."""
         settings = {"revision": self.model.model_revision, "trust_remote_code": self.parsed.trusts_code or None}
         settings |= {key: value for key, value in (self.args.model_init_kwargs or {}).items() if key in settings}
         return {key: value for key, value in settings.items() if value is not None and value != "main"}
 
-    def _template(self) -> Iterator[CheckFinding]:
+    def _template(self, data: _Data) -> Iterator[CheckFinding]:
         files = self.files
-        if files.tokenizer is None or files.failed or not self.data or not self.data.prompts:
+        if files.failed or not data.prompts:
             return
         if files.tokenizer.chat_template is None and hasattr(files.config, "vision_config"):
             self.examination.unchecked.append("the chat template: a vision model has it in its processor")
@@ -178,21 +167,18 @@ class _ConfigCheck:
         formats = [part.entry for part in self.args.recipe.verifiers if part.entry.name == "think_format"]
         yield from template_findings(
             files.tokenizer,
-            next((one for one in self.data.prompts if not is_empty(one)), self.data.prompts[0]),
+            next((one for one in data.prompts if not is_empty(one)), data.prompts[0]),
             files.ends,
             keywords=self.args.chat_template_kwargs or {},
-            schemas=self._schemas(self.data),
+            schemas=self._schemas(data),
             think_format=bool(formats),
             prefilled=all(entry.kwargs.get("prefilled") for entry in formats),
         )
 
     def _schemas(self, data: _Data) -> list[Any]:
-        """Return the schemas of the tools in the first row."""
-        from grpo_plus.recipe.recipe import schemas_of
+        from grpo_plus.recipe.entries import schemas_of
 
         return schemas_of(self.args.recipe, {name: values[0] for name, values in data.sample.items() if values})
-
-    # -- the data
 
     def _load(self) -> Iterator[CheckFinding]:
         from grpo_plus.cli._gather import find_rows
@@ -232,7 +218,6 @@ class _ConfigCheck:
         return data
 
     def _report_unread(self, data: _Data) -> None:
-        """Name the rows that were not checked."""
         read, unchecked = len(data.prompts), self.examination.unchecked
         if data.total is None:
             unchecked.append(f"a stream: only its first {read} rows were checked")
@@ -246,9 +231,7 @@ class _ConfigCheck:
         recipe = self.args.recipe
         return [*recipe.verifiers, *recipe.eval_verifiers]
 
-    def _rows(self) -> Iterable[CheckFinding]:
-        data = self.data
-        assert data is not None
+    def _rows(self, data: _Data) -> Iterable[CheckFinding]:
         if "prompt" not in data.sample and not self.prompt:
             return []
         held_out = self.held_out.prompts if self.held_out else []
@@ -256,10 +239,8 @@ class _ConfigCheck:
             data.prompts, data.golds, held_out, total=data.total, repeats=bool(self.args.recipe.environments)
         )
 
-    def _lengths(self) -> Iterable[CheckFinding]:
-        data, tokenizer = self.data, self.files.tokenizer
-        assert data is not None
-        prompts = data.sample.get("prompt", [])
+    def _lengths(self, data: _Data) -> Iterable[CheckFinding]:
+        tokenizer, prompts = self.files.tokenizer, data.sample.get("prompt", [])
         chat = any(not isinstance(prompt, str) for prompt in prompts)
         if any(prompt is None for prompt in prompts) or (chat and tokenizer.chat_template is None):
             return []
@@ -276,14 +257,10 @@ class _ConfigCheck:
         context = None if self.files.failed else self.files.context
         return length_findings(sizes, answers, data.places, context=context, limit=self.args.max_completion_length)
 
-    # -- the verifiers
-
-    def _columns(self) -> Iterator[CheckFinding]:
+    def _columns(self, data: _Data) -> Iterator[CheckFinding]:
         """Check the columns required by reward functions; the config check covers those of verifiers."""
         from grpo_plus.cli._gather import resolve_rewards
 
-        data = self.data
-        assert data is not None
         if self.args.recipe.environments or not data.columns:
             return  # an environment may add columns, and a stream may not list its columns
         columns = {*data.columns, *STANDARD, *(["prompt"] if self.prompt else [])}
@@ -298,14 +275,11 @@ class _ConfigCheck:
                 if one.kind in kinds and one.default is one.empty and one.name not in columns:
                     yield COLUMN.at(f"reward_funcs {name}", unknown("column", one.name, data.columns))
 
-    def _golds(self) -> Iterator[CheckFinding]:
+    def _golds(self, data: _Data) -> Iterator[CheckFinding]:
         from grpo_verifiers.exec.runner import close_shared_runners
 
-        data = self.data
-        assert data is not None
         functions = [*(self.script.reward_funcs or []), self.script.reward_model_name_or_path]
-        if any(functions):
-            names = ", ".join(filter(None, functions))
+        if names := ", ".join(filter(None, functions)):
             self.examination.unchecked.append(f"golds of reward functions and models: {names}")
         try:
             for part in self._parts():
@@ -336,8 +310,6 @@ class _ConfigCheck:
         rewards = any(part.label == label for part in self.args.recipe.verifiers)
         return not column or not rewards or data.sample.get(column, [label] * (at + 1))[at] == label
 
-    # -- the fit
-
     def _fit(self) -> Iterable[CheckFinding]:
         from trl import get_peft_config
 
@@ -346,6 +318,8 @@ class _ConfigCheck:
         here, adapter = cards(), get_peft_config(self.model)
         capacity = float(here[0].total) or None if here and not self.args.use_cpu else None
         bits, double = storage_of(self.parsed, self.name, self.files.config)
+        # Bytes of a loaded weight.
+        width = bits / 8 * 1.1 if bits else 2.0 if str(self.model.dtype) in ("auto", "bfloat16", "float16") else 4.0
         if capacity is not None and adapter is None:
             self.examination.unchecked.append("memory of a step: the planner counts runs with adapters (use_peft) only")
         if (self.parsed.processes or 1) > 1:
@@ -355,17 +329,10 @@ class _ConfigCheck:
             self.files.config,
             self.name,
             adapter,
-            width=_width(self.model.dtype, bits),
+            width=width,
             memory=memory()[0],
             capacity=capacity,
             bits=bits,
             double=double,
             sharded=(self.parsed.processes or 1) > 1 or bool(self.args.fsdp or self.args.deepspeed),
         )
-
-
-def _width(dtype: Any, bits: int | None) -> float:
-    """Return the bytes of a loaded weight; ``auto`` counts as 16 bits."""
-    if bits is not None:
-        return bits / 8 * 1.1
-    return 2.0 if str(dtype) in ("auto", "bfloat16", "float16") else 4.0

@@ -110,14 +110,9 @@ def trl_rewards() -> dict[str, Any]:
     """Return the reward functions that TRL's own command line accepts by name, with its parameters."""
     from trl import rewards
 
-    return {
-        "accuracy_reward": rewards.accuracy_reward,
-        "reasoning_accuracy_reward": rewards.reasoning_accuracy_reward,
-        "think_format_reward": rewards.think_format_reward,
-        "get_soft_overlong_punishment": rewards.get_soft_overlong_punishment(
-            max_completion_len=1280, soft_punish_cache=256
-        ),
-    }
+    names = ("accuracy_reward", "reasoning_accuracy_reward", "think_format_reward")
+    overlong = rewards.get_soft_overlong_punishment(max_completion_len=1280, soft_punish_cache=256)
+    return {name: getattr(rewards, name) for name in names} | {"get_soft_overlong_punishment": overlong}
 
 
 def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list[Any]:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.cli import UserError
-from grpo_plus.cli._parent import naming_us
+from grpo_plus.cli import UserError, naming_us
 from grpo_verifiers.files import temporary_folder
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import redact_text
@@ -129,7 +128,6 @@ def _forward_signals() -> Iterator[list[int]]:
 
 
 def _cleaners() -> list[int]:
-    """Return the processes that remove the folders of this process after its end."""
     try:
         from grpo_verifiers.sandbox.leftovers import cleaners
     except ImportError:  # Windows

@@ -1,11 +1,15 @@
-"""Notes on a command line and its prompt: thinking beyond the token limit, formats missing from the prompt."""
+"""Notes on a command line, its prompt and its model: thinking, missing formats, downloads, slow steps."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.cli import UserError
 from grpo_plus.cli._prompts import FORMATS
-from grpo_plus.doctor.template import thinks_by_default as template_thinks
+from grpo_plus.doctor.tokens import thinks_by_default as template_thinks
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_plus.recipe.table import config_notes
 from grpo_plus.recipe.values import changed_fields
@@ -38,7 +42,7 @@ def prompt_notes(parsed: "Parsed") -> list[str]:
     name = parsed.model.model_name_or_path
     if not name or is_reference(name):
         return []
-    return template_notes(parsed.training, parsed.prompt, name, local_tokenizer(name))
+    return template_notes(parsed.training, parsed.prompt, name, _local("AutoTokenizer", name))
 
 
 def template_notes(
@@ -53,24 +57,20 @@ def thinks_by_default(model: str, tokenizer: Any = None) -> bool:
     return _THINKS.fullmatch(model) is not None if tokenizer is None else template_thinks(tokenizer)
 
 
-def local_tokenizer(model: str) -> Any:
-    """Return the tokenizer if its files are on this machine, else None, without a download."""
-    from transformers import AutoTokenizer
+def _local(kind: str, model: str) -> Any:
+    """Return the ``AutoConfig`` or ``AutoTokenizer`` if its files are on this machine, else None; no download."""
+    import transformers
 
     try:
-        return AutoTokenizer.from_pretrained(model, local_files_only=True)
+        return getattr(transformers, kind).from_pretrained(model, local_files_only=True)
     except Exception:  # noqa: BLE001 - training reports the error
         return None
 
 
 def _thinking(config: Any, model: str, tokenizer: Any) -> list[str]:
     keywords, limit = config.chat_template_kwargs or {}, config.max_completion_length
-    if (
-        "enable_thinking" in keywords
-        or limit is None
-        or limit >= ROOM_TO_THINK
-        or not thinks_by_default(model, tokenizer)
-    ):
+    has_room = limit is None or limit >= ROOM_TO_THINK
+    if has_room or "enable_thinking" in keywords or not thinks_by_default(model, tokenizer):
         return []
     text = f"the chat template of {model} has the model think before it answers, and max_completion_length is {limit}"
     remedy = "chat_template_kwargs: {enable_thinking: false}, or true with a max_completion_length of"
@@ -93,7 +93,6 @@ def _missing_tags(recipe: Recipe, prompt: Mapping[str, Any], text: str | None) -
 
 
 def _tags(described: Mapping[str, Any]) -> list[str]:
-    """Return the opening tags required by a format verifier."""
     options = described.get("options") or {}
     if described.get("name") == "think_format":
         names = [options.get("think") or "think", options.get("answer")]
@@ -103,3 +102,108 @@ def _tags(described: Mapping[str, Any]) -> list[str]:
         return []
     tags = [f"<{name}>" for name in names if name]
     return tags[1:] if options.get("prefilled") else tags
+
+
+LARGE = 1e9
+"""Parameters from which a step on a CPU takes minutes to hours."""
+SMALL = "Qwen/Qwen2.5-0.5B-Instruct"
+"""Model for trying a config on a CPU."""
+_SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)(B|M)(?![A-Za-z0-9])", re.IGNORECASE)
+"""The first size in a model's name: ``Qwen3-30B-A3B`` has 30 billion parameters, 3 of them at a time."""
+
+
+@dataclass(frozen=True)
+class ModelLoad:
+    """A model to load; ``parameters`` is None if neither its config nor its name has them."""
+
+    name: str
+    parameters: float | None
+    downloads: bool
+
+    @property
+    def size(self) -> str:
+        """``about 8 billion parameters, 16 GB in 16 bits``."""
+        if self.parameters is None:
+            return "of unknown size"
+        billions = self.parameters / 1e9
+        return f"about {billions:.3g} billion parameters, {2 * billions:.2g} GB in 16 bits"
+
+    def is_slow_here(self) -> bool:
+        """Return True for a large model on a machine without an accelerator."""
+        import torch
+
+        return (self.parameters or 0) >= LARGE and not torch.accelerator.is_available()
+
+
+def load_of(name: str) -> ModelLoad:
+    """Inspect a folder, or a name on the hub and its place in the cache, without a download."""
+    local = Path(name).expanduser().exists()
+    return ModelLoad(name, _parameters(name), downloads=not local and not _is_cached(name))
+
+
+def download_lines(parsed: "Parsed") -> list[str]:
+    """Return the lines about downloads; raise `UserError` for the problem of `slow_here`."""
+    load = _of(parsed)
+    if problem := slow_here(parsed, load):
+        raise UserError(problem)
+    return _download(load)
+
+
+def slow_here(parsed: "Parsed", load: ModelLoad | None = None) -> str:
+    """Return the error for a large model without an accelerator or an explicit ``use_cpu``; empty if none."""
+    load = None if parsed.training.use_cpu else load or _of(parsed)
+    if load is None or not load.is_slow_here():
+        return ""
+    bits = next((f", in {n} bits" for n in (4, 8) if getattr(parsed.model, f"load_in_{n}bit", False)), "")
+    text = f"there is no CUDA device here, nor another accelerator, and {load.name} has {load.size}{bits}"
+    slow = f"a single step on the CPU would take minutes to hours{', after the download' * load.downloads}"
+    small = f"try the config here with a small model (--model_name_or_path {SMALL} --load_in_4bit false)"
+    card = "Run this on a machine with a card (grpo-plus plan says how large)"
+    return f"{text}: {slow}. {card}, {small}, or force the CPU with --use_cpu true."
+
+
+def load_notes(parsed: "Parsed") -> list[str]:
+    """Return the same as notes, for commands that load nothing."""
+    load = _of(parsed)
+    notes = _download(load)
+    if load is not None and load.is_slow_here():
+        text = f"no CUDA device is on this machine, and {load.name} has {load.size}"
+        notes.append(f"{text}: train here needs --use_cpu true, and would be slow.")
+    return notes
+
+
+def _of(parsed: "Parsed") -> ModelLoad | None:
+    name = parsed.model.model_name_or_path
+    return None if not name or is_reference(name) else load_of(str(name))
+
+
+def _download(load: ModelLoad | None) -> list[str]:
+    if load is None or not load.downloads:
+        return []
+    if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
+        return [f"{load.name} ({load.size}) is not on this machine, and HF_HUB_OFFLINE forbids its download."]
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return [f"{load.name} is not on this machine and is downloaded from the hub: {load.size}, into {HF_HUB_CACHE}."]
+
+
+def _parameters(name: str) -> float | None:
+    """Count by the config if it is on this machine, else by the name."""
+    if (config := _local("AutoConfig", name)) is not None:
+        from grpo_plus.memory.shape import shape_of
+
+        try:
+            shape = shape_of(config, name)
+        except ValueError:  # no causal language model
+            pass
+        else:
+            return float(shape.linear_weights + shape.other_weights)
+    match = None if Path(name).expanduser().exists() else _SIZE.search(name.rpartition("/")[2])
+    return None if match is None else float(match[1]) * (1e9 if match[2] in "bB" else 1e6)
+
+
+def _is_cached(name: str) -> bool:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    folder = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")
+    return any(path.suffix in (".safetensors", ".bin", ".gguf") for path in folder.glob("*/*"))

@@ -16,7 +16,9 @@ class CommandParser(argparse.ArgumentParser):
         self._words: list[str] = []
         super().__init__(**{"allow_abbrev": False, **keywords})
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> argparse.Namespace:
         """Parse as argparse does; report a mistyped option before a missing one."""
         self._words = words = self._with_dashes(list(args or ()))
         options = self._option_string_actions
@@ -25,7 +27,8 @@ class CommandParser(argparse.ArgumentParser):
             if word.startswith("--") and name not in options:
                 close = nearest(name, options)
                 self.error(f"unknown option {name}" + (f", did you mean {close}?" if close else ""))
-        return super().parse_args(words, namespace)
+        parsed: argparse.Namespace = super().parse_args(words, namespace)
+        return parsed
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse as argparse does; underscores in options count as dashes, and a repeated option is an error."""

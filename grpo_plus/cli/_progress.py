@@ -65,8 +65,7 @@ class ProgressLines(TrainerCallback):
         if not state.is_world_process_zero or not logs:
             return
         if any(key.startswith("eval_") for key in logs):
-            words = evaluation_words(logs)
-            if words:
+            if words := evaluation_words(logs):
                 self._print(f"step {state.global_step}: evaluation: {', '.join(words)}")
         elif "train_runtime" in logs:
             self._print(f"trained to step {state.global_step} in {duration(logs['train_runtime'])}")
@@ -74,7 +73,6 @@ class ProgressLines(TrainerCallback):
             self._take(logs, state.global_step, state.max_steps)
 
     def _take(self, logs: Mapping[str, Any], step: int, last: int) -> None:
-        """Print one line with the figures of a training log."""
         parts = {part: number for part in PARTS if (number := _number(logs.get(metric(part)))) is not None}
         seconds = sum(parts.values()) if len(parts) == len(PARTS) else None
         tokens = _number(logs.get("num_tokens"))
@@ -107,24 +105,18 @@ def figure_words(logs: Mapping[str, Any]) -> list[str]:
     Dead groups are those whose advantages are all 0 (with TRL's estimator: whose rewards are all equal). The engine
     saves a share of the update's tokens.
     """
-    reward, loss, kl = (_number(logs.get(name)) for name in ("reward", "loss", "kl"))
-    dead = _number(logs.get("advantages/dead_group_fraction", logs.get("frac_reward_zero_std")))
-    length, cut = (_number(logs.get(name)) for name in ("completions/mean_length", "completions/clipped_ratio"))
-    saved = _number(logs.get("engine/tokens_saved"))
-    words = []
-    if reward is not None:
-        words.append(f"reward {reward:.3f}")
-    if dead is not None:
-        words.append(f"dead groups {dead:.0%}")
-    if length is not None:
-        words.append(f"length {length:.0f}" + (f" ({cut:.0%} cut off)" if cut else ""))
-    if loss is not None:
-        words.append(f"loss {loss:.4f}")
-    if kl is not None:
-        words.append(f"kl {kl:.4f}")
-    if saved and dead != 1:  # without live groups there is no update
-        words.append(f"engine saves {saved:.0%}")
-    return words
+    numbers = {name: _number(value) for name, value in logs.items()}
+    dead = numbers.get("advantages/dead_group_fraction", numbers.get("frac_reward_zero_std"))
+    cut, saved = numbers.get("completions/clipped_ratio"), numbers.get("engine/tokens_saved") or None
+    figures = {
+        "reward {:.3f}": numbers.get("reward"),
+        "dead groups {:.0%}": dead,
+        "length {:.0f}" + (f" ({cut:.0%} cut off)" if cut else ""): numbers.get("completions/mean_length"),
+        "loss {:.4f}": numbers.get("loss"),
+        "kl {:.4f}": numbers.get("kl"),
+        "engine saves {:.0%}": None if dead == 1 else saved,  # without live groups there is no update
+    }
+    return [form.format(number) for form, number in figures.items() if number is not None]
 
 
 def evaluation_words(logs: Mapping[str, Any]) -> list[str]:

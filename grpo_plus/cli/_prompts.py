@@ -43,19 +43,15 @@ class AnswerFormat:
     checked_by: str
 
 
+_THINK = "First think the problem through between <think> and </think>."
 FORMATS = {
     "boxed": AnswerFormat("Reason step by step, then give the final answer in \\boxed{}.", "math"),
-    "think": AnswerFormat(
-        "First think the problem through between <think> and </think>. After </think>, answer.", "think_format"
-    ),
+    "think": AnswerFormat(f"{_THINK} After </think>, answer.", "think_format"),
     "think_boxed": AnswerFormat(
-        "First think the problem through between <think> and </think>. After </think>, give the final answer in "
-        "\\boxed{}.",
-        "think_format, math",
+        f"{_THINK} After </think>, give the final answer in \\boxed{{}}.", "think_format, math"
     ),
     "think_answer": AnswerFormat(
-        "First think the problem through between <think> and </think>. Then give the final answer between <answer> and "
-        "</answer>, and nothing after it.",
+        f"{_THINK} Then give the final answer between <answer> and </answer>, and nothing after it.",
         "{name: think_format, answer: answer}",
     ),
 }
@@ -160,7 +156,6 @@ def maker(prompt: Mapping[str, Any], *, chat: bool) -> Callable[[Mapping[str, An
 
 def sample(prompt: Any, tokenizer: Any, keywords: Mapping[str, Any] | None = None, limit: int = 1200) -> str:
     """Return a prompt as the model reads it; a long one loses its middle."""
-    text = prompt
-    if not isinstance(prompt, str):
-        text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **(keywords or {}))
+    more = {"tokenize": False, "add_generation_prompt": True, **(keywords or {})}
+    text = prompt if isinstance(prompt, str) else tokenizer.apply_chat_template(prompt, **more)
     return "\n".join(f"  {line}" for line in without_middle(text, limit).splitlines())

@@ -104,9 +104,8 @@ def check_options(words: Sequence[str], own: Collection[str]) -> None:
     for word in words:
         name = word.partition("=")[0]
         field = name.removeprefix("--").partition(".")[0].replace("-", "_")
-        if not word.startswith("--") or word == "--" or name in options or field in mappings() or name in own:
-            continue
-        if name.replace("-", "_") in launch:
+        known = name in options or field in mappings() or name in own or name.replace("-", "_") in launch
+        if not word.startswith("--") or word == "--" or known:
             continue
         if now := moved([field]):
             raise UserError(f"unknown option {name}: {now[0]}")

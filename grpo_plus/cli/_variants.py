@@ -7,9 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_plus.cli import UserError
-from grpo_plus.cli._parent import end_with_parent
-from grpo_plus.sweep.check import VariantCheck
+from grpo_plus.cli import UserError, end_with_parent
+from grpo_plus.sweep.plan import VariantCheck
 from grpo_verifiers.errors.frames import exits_caught, plugin_traceback
 from grpo_verifiers.files import read_text, write_atomic
 
@@ -23,8 +22,8 @@ def check_variants(variants: list[tuple[str, list[str]]]) -> VariantCheck:
     """Return the problems that ``train`` reports for each variant. Data is loaded once for all."""
     from grpo_plus.cli._arguments import parse
     from grpo_plus.cli._data import load_rows
-    from grpo_plus.cli._download_notice import slow_here
     from grpo_plus.cli._gather import problems_before_loading
+    from grpo_plus.cli._notes import slow_here
 
     problems: dict[str, list[str]] = {}
     parsed: dict[str, Parsed] = {}

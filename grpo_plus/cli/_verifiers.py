@@ -84,7 +84,6 @@ def _reads(verifier: "Verifier", parameter: str) -> bool:
 
 
 def _read(text: str) -> Any:
-    """Return a name unchanged; parse a mapping in braces as YAML."""
     from grpo_plus.recipe.values import mapping
 
     if not text.lstrip().startswith("{"):

@@ -24,13 +24,7 @@ Print = Callable[..., None]
 
 @dataclass(frozen=True)
 class InitialModel:
-    """Initial model of a run.
-
-    Attributes:
-        model: its name or folder.
-        adapter: folder of a warm-started adapter to load into that of the trainer.
-        fact: a few words for the model card.
-    """
+    """Initial model of a run, with the folder of a warm-started adapter, and a few words for the model card."""
 
     model: str
     adapter: Path | None = None
@@ -95,8 +89,7 @@ def _earlier(checkpoint: Path) -> dict[str, Any] | None:
     folder = Path(start_info["folder"])
     if not folder.exists():
         folder = checkpoint.parent / FOLDER / folder.name
-    damage = manifest.problem(folder)
-    if damage is not None:
+    if (damage := manifest.problem(folder)) is not None:
         raise UserError(
             f"warm_start: the run of {checkpoint} began with the warm start in {start_info['folder']}, which is not "
             f"complete ({damage}). Repeat it by a run of the same warm_start into another output_dir, with max_steps: "
@@ -160,15 +153,11 @@ def _make(  # noqa: PLR0917
     named = settings.get("folder")
     home = Path(named).expanduser() if named else Path(args.output_dir) / FOLDER
     store = store_of(home, start, examples, options)
-
-    return (
-        obtain(store, start, examples, options, tokenizer, show, alone=not named, refused=_sharded(args)),
-        start.adapter is not None,
-    )
+    folder = obtain(store, start, examples, options, tokenizer, show, alone=not named, refused=_sharded(args))
+    return folder, start.adapter is not None
 
 
 def _chats(args: Any, tokenizer: Any) -> Any:
-    """Return the writer of chats with tools; None if the run has none."""
     from grpo_plus.training.rollout.markers import markers_of
     from grpo_plus.warm_start.turns import ToolChats
 
@@ -190,8 +179,7 @@ def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits:
     from grpo_plus.recipe.recipe import schemas_of
 
     column = settings.get("solution", "solution")
-    named = settings.get("dataset")
-    if named:
+    if named := settings.get("dataset"):
         splits = load_rows(named, settings.get("config"), base=parsed.folder, field="warm_start.dataset")
     split = settings.get("split", "train" if named else parsed.script.dataset_train_split)
     rows = pick_split(splits, split, "warm_start.split")
@@ -225,10 +213,10 @@ def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits:
 
 def _sharded(args: Any) -> str | None:
     """Return why a warm start is impossible here; an existing one is still used."""
-    choice = ConfigFacts(args, args.recipe)
-    kind = "DeepSpeed" if choice.deepspeed else "FSDP" if choice.fsdp else None
-    if kind is None:
+    facts = ConfigFacts(args, args.recipe)
+    if not (facts.deepspeed or facts.fsdp):
         return None
+    kind = "DeepSpeed" if facts.deepspeed else "FSDP"
     return (
         f"warm_start is impossible under {kind}. Make it first in one process or with plain data parallelism, with the "
         "same config without its launch options and with max_steps: 1; this run then reuses it."
@@ -244,9 +232,10 @@ def warm_start_lines(settings: Mapping[str, Any] | None, *, adapter: bool) -> li
     lora = adapter and not settings.get("full")
     length = f"{settings['steps']} steps" if "steps" in settings else f"{settings.get('epochs', 1)} epochs"
     rate = settings.get("learning_rate", ADAPTER_RATE if lora else FULL_RATE)
-    first = (
-        f"warm start: {length} of supervised training on the column {settings.get('solution', 'solution')!r} of "
-        f"{settings.get('dataset', 'the training data')}"
-    )
-    second = "the adapter, which GRPO continues to train" if lora else "all weights"
-    return [first, f"  trains {second}; learning rate {rate:g}, {settings.get('batch_size', 32)} rows a step", ""]
+    source = f"{settings.get('solution', 'solution')!r} of {settings.get('dataset', 'the training data')}"
+    weights = "the adapter, which GRPO continues to train" if lora else "all weights"
+    return [
+        f"warm start: {length} of supervised training on the column {source}",
+        f"  trains {weights}; learning rate {rate:g}, {settings.get('batch_size', 32)} rows a step",
+        "",
+    ]

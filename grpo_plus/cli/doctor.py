@@ -33,8 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     options, rest = parser.parse_known_args(list(arguments))
     if options.rows < 1:
         raise UserError(f"--rows is {options.rows}, expected at least 1.")
-    from grpo_plus.doctor.examination import Examination, examine_machine
-    from grpo_plus.doctor.report import data_report, exit_code, text_report
+    from grpo_plus.doctor.examination import Examination, data_report, examine_machine, exit_code, text_report
 
     examination = Examination()
     # Libraries and plug-ins print too, but stdout gets the report only.

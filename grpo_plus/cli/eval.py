@@ -1,19 +1,29 @@
 """``grpo-plus eval``: accuracy of a model on a dataset, by a verifier, with intervals."""
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data, local_model
 from grpo_plus.cli._parser import CommandParser
 from grpo_plus.cli._quick_checks import print_status, quiet_bars
-from grpo_plus.cli._run_settings import DEFAULT_LENGTH, NOTHING, SAMPLING, RunSettings, read_run_settings, run_folders
-from grpo_plus.cli._tool_use import TURN_FIELDS, add_tool_options, tool_use
+from grpo_plus.cli._tool_use import (
+    DEFAULT_LENGTH,
+    NOTHING,
+    SAMPLING,
+    TURN_FIELDS,
+    RunSettings,
+    add_tool_options,
+    read_run_settings,
+    run_folders,
+    tool_use,
+)
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import unknown
@@ -22,12 +32,13 @@ from grpo_verifiers.files import read_text
 if TYPE_CHECKING:
     from grpo_plus.evaluation.results import EvalSample, Evaluation
     from grpo_plus.evaluation.sample import SampleSettings
-    from grpo_plus.evaluation.tool_use import ToolUse
+    from grpo_plus.evaluation.turns import ToolUse
     from grpo_verifiers import Verifier
 
 PROG = "grpo-plus eval"
 MANY_CUT_OFF = 0.05
 """Smallest share of cut-off completions that is reported."""
+_PROMPT_FLAGS = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -50,14 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     quiet_bars()
     try:
         check_numbers(options.n, ks, options.batch)
-        drawing = SampleSettings(
-            max_completion_length=options.max_completion_length,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            min_p=options.min_p,
-            repetition_penalty=options.repetition_penalty,
-        )
+        drawing = SampleSettings(options.max_completion_length, **{name: getattr(options, name) for name in SAMPLING})
         return _evaluate(options, ks, drawing, verifiers, settings)
     except (VerifierError, StoreError, ValueError) as error:
         raise UserError(str(error)) from error
@@ -105,8 +109,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     loading.add_argument("--trust-remote-code", action="store_true", help="run the model's own code")
     parser.add_argument("--out", type=Path, help="file for the samples (.jsonl); resumed if unfinished")
     parser.add_argument("--overwrite", action="store_true", help="discard an existing --out")
-    options: argparse.Namespace = parser.parse_args(arguments)
-    return options
+    return parser.parse_args(arguments)
 
 
 def _ks(text: str | None, n: int) -> list[int]:
@@ -151,9 +154,9 @@ def _evaluate(
     from rich.console import Console
 
     from grpo_plus.cli._prompts import with_prompts
+    from grpo_plus.evaluation.results import WIDTH, results_table
     from grpo_plus.evaluation.run import evaluate
     from grpo_plus.evaluation.store import SampleStore
-    from grpo_plus.evaluation.tables import WIDTH, results_table
 
     rows = _rows(options)
     tools = tool_use(options, run_folders(options.adapter, options.model))
@@ -173,7 +176,8 @@ def _evaluate(
         total = len(rows) * options.n
         if done:
             print(f"{len(done)} of {total} samples are in {options.out} already.", file=sys.stderr)
-        with _Progress(total, len(done)) as progress:
+        progress = _Progress(total, len(done))
+        with progress.bar:
 
             def report(samples: "Sequence[EvalSample]") -> None:
                 if store:
@@ -207,9 +211,7 @@ def _print_notes(evaluation: "Evaluation", ks: Sequence[int], most: int) -> None
             f"{evaluation.cut_off:.0%} of the completions were cut off at {most} tokens, before they could end: raise "
             "--max-completion-length, unless the model never ends."
         )
-    print("95% confidence intervals, over the choice of rows and samples.")
-    for note in evaluation.notes:
-        print(note)
+    print("95% confidence intervals, over the choice of rows and samples.", *evaluation.notes, sep="\n")
     for label, results in evaluation.results.items():
         if max(ks) > 1 and not results.majorities:
             print(f"{label} has no majority@k: it does not return the answer of a completion (stated).")
@@ -231,19 +233,13 @@ def _rows(options: argparse.Namespace) -> Any:
 
 
 def _prompt_of(options: argparse.Namespace) -> dict[str, str]:
-    flags = {
-        "column": options.prompt_column, "user": options.user,
-        "system": options.system, "template": options.template,
-    }  # fmt: skip
-    return {key: value for key, value in flags.items() if value is not None}
+    return {key: value for flag, key in _PROMPT_FLAGS.items() if (value := getattr(options, flag)) is not None}
 
 
 def _check_columns(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace, run: RunSettings) -> None:
-    """Check the dataset's columns before a model is loaded."""
     from grpo_plus.cli._prompts import check_columns, prompt_problems
 
-    problems = prompt_problems(options.prompt)
-    if problems:
+    if problems := prompt_problems(options.prompt):
         raise UserError(" ".join(problems))
     try:
         check_columns(rows, options.prompt, f"--split {options.split}")
@@ -259,8 +255,6 @@ def _check_columns(verifiers: "Sequence[Verifier]", rows: Any, options: argparse
 
 def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
     """Return the base model and the adapter; a folder with an adapter names its base."""
-    import json
-
     adapter, base = options.adapter, options.model
     if adapter is not None and not (Path(adapter) / "adapter_config.json").is_file():
         raise UserError(f"--adapter is {adapter!r}, but there is no adapter_config.json in it.")
@@ -331,12 +325,10 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 
 
 def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
-    """Return the settings that identify an evaluation."""
-    names = {"prompt_column": "column", "user": "user", "system": "system", "template": "template"}
-    excluded = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *names, *TURN_FIELDS}
+    excluded = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *_PROMPT_FLAGS, *TURN_FIELDS}
     excluded |= {"settings_from", "tools_from"}
     settings = {name: value for name, value in vars(options).items() if name not in excluded}
-    settings |= {name: options.prompt.get(key) for name, key in names.items()}
+    settings |= {name: options.prompt.get(key) for name, key in _PROMPT_FLAGS.items()}
     if "chat" in options.prompt:
         settings["chat"] = options.prompt["chat"]
     if tools is not None:
@@ -353,30 +345,22 @@ class _Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._bar = Progress(
+        self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
             console=Console(stderr=True), disable=not self._terminal,
         )  # fmt: skip
-        self._task = self._bar.add_task("sampling", total=total, completed=done)
+        self._task = self.bar.add_task("sampling", total=total, completed=done)
         self._total, self._done, self._scores = total, done, [0.0, 0.0]
         self._last_line = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
     def advance(self, samples: "Sequence[EvalSample]") -> None:
         """Count verified samples."""
         self._done += len(samples)
-        for sample in samples:
-            score = next(iter(sample.verdicts.values()))["score"]
-            if score is not None:
-                self._scores = [self._scores[0] + score, self._scores[1] + 1]
+        firsts = (next(iter(sample.verdicts.values()))["score"] for sample in samples)
+        scores = [score for score in firsts if score is not None]
+        self._scores = [self._scores[0] + sum(scores), self._scores[1] + len(scores)]
         shown = f"mean score {self._scores[0] / self._scores[1]:.3f}" if self._scores[1] else "no scores yet"
-        self._bar.update(self._task, advance=len(samples), description=shown)
+        self.bar.update(self._task, advance=len(samples), description=shown)
         if not self._terminal and (self._done == self._total or time.monotonic() - self._last_line > 10):
             self._last_line = time.monotonic()
             print(f"{self._done} of {self._total} samples, {shown}", file=sys.stderr, flush=True)

@@ -3,14 +3,13 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import CommandParser
 from grpo_plus.cli._quick_checks import check_early, on_cpu
 from grpo_plus.cli._sample import REWARDS, SampleGroup, read_sample
-from grpo_plus.cli._selection import selection_lines
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import redact, redact_text
 
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
     from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.objectives import Objective
     from grpo_plus.recipe.entries import VerifierPart
-    from grpo_plus.recipe.recipe import Chosen
+    from grpo_plus.recipe.recipe import Chosen, Selected
+
 
 PROG = "grpo-plus explain"
 BOXED = ("code", "code_steps")
 """Verifiers that run programs on this machine."""
 OWN_OPTIONS = ("--rewards", "--lengths", "--steps")
-"""Options of this command only."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -50,8 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     check_early(rest, own=OWN_OPTIONS)
     os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     from grpo_plus.cli._arguments import parse, reward_names
-    from grpo_plus.cli._download_notice import load_notes
-    from grpo_plus.cli._notes import command_notes, prompt_notes
+    from grpo_plus.cli._notes import command_notes, load_notes, prompt_notes
     from grpo_plus.cli._warm_start import warm_start_lines
     from grpo_plus.recipe.rewards import running_advantage
 
@@ -90,13 +88,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
-    """Return name and weight of every reward, in the trainer's order."""
     from grpo_plus.recipe.rewards import named_weights, weight_problems
 
-    problems = weight_problems(parsed.training.recipe, functions)
-    if problems:
-        raise UserError(" ".join(problems))
     recipe = parsed.training.recipe
+    if problems := weight_problems(recipe, functions):
+        raise UserError(" ".join(problems))
     own = {part.label: 1.0 for part in recipe.environments.values() if part.rewards}
     return [*named_weights(recipe, functions), *own.items()]
 
@@ -139,7 +135,6 @@ def _advantage_lines(config: "GRPOPlusConfig", sample: SampleGroup, chosen: "Cho
 def _number_lines(
     config: "GRPOPlusConfig", sample: SampleGroup, estimator: "Estimator", keywords: Mapping[str, Any]
 ) -> list[str]:
-    """Return the advantages of the sample, computed as in a trainer."""
     from grpo_plus.advantages import compute_advantages
     from grpo_plus.training.batch.reward_table import per_completion
 
@@ -172,7 +167,6 @@ def _number_lines(
 
 
 def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Sequence[Sequence[float]]) -> list[str]:
-    """Return score and advantage of every step; the tokens of a step share them."""
     lines = []
     for row, of_row in enumerate(steps):
         lines.append(f"  steps of {row + 1:<3}{_row([score for score, _, _ in of_row]) or '      none'}")
@@ -217,12 +211,9 @@ def _token_weights(objective: "Objective", lengths: Sequence[int], limit: int) -
         prompt_tokens=torch.full((rows,), tokens),
         max_completion_length=limit,
     )
-    weights = []
-    for row in range(rows):
-        one = zeros.clone()
-        one[row, 0] = 1.0
-        weights.append(float(objective.reduce(one, batch)))
-    return weights
+    ones = torch.zeros(rows, *mask.shape)
+    ones[range(rows), range(rows), 0] = 1.0
+    return [float(objective.reduce(one, batch)) for one in ones]
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:
@@ -234,7 +225,6 @@ def _update_line(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _critic_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the lines on the critic: its network, its training and its warm-up."""
     options = config.recipe.critic
     if options is None:
         return []
@@ -253,7 +243,6 @@ def _critic_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the treatment of groups without contrast, its cost and its effect on the expected gradient."""
     (way, keywords), size = config.recipe.dead_groups, config.num_generations
     if way == "keep":
         parts = config.recipe.estimator_parts
@@ -288,7 +277,6 @@ def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _watch_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the lines on the judge of the rewards and on the findings that end the run."""
     lines, monitor = [], config.recipe.monitor
     if monitor is not None:
         judge, watched = monitor.judge.entry, monitor.against or "the total reward"
@@ -367,7 +355,6 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
 
 
 def _tool_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the tools and environments, with the schema of each function."""
     recipe = config.recipe
     lines = [f"tool: {part.label} ({part.reference}), {part.timeout:g} s a call" for part in recipe.tools]
     shown = [part.methods for part in recipe.tools]
@@ -386,7 +373,6 @@ _GIVES = {"a reward": "rewards", "rewards of turns": "turn_rewards", "keys of st
 
 
 def _sandbox_lines(parts: "Sequence[VerifierPart]") -> list[str]:
-    """Return the sandbox level for the programs of these verifiers on this machine."""
     left: list[Any] = [part.verifier.describe() for part in parts]
     levels: dict[tuple[Any, Any], None] = {}
     for described in left:
@@ -422,11 +408,69 @@ def _prompt_lines(prompt: "Mapping[str, Any]") -> list[str]:
     if not prompt:
         return []
     lines = ["prompt:", *(f"  {key}: {value}" for key, value in prompt.items())]
-    template = prompt.get("template")
-    if template:
+    if template := prompt.get("template"):
         lines += [f"    {FORMATS[template].text}", f"    checked by verifiers: [{FORMATS[template].checked_by}]"]
     return [*lines, ""]
 
 
 def _row(values: Sequence[float]) -> str:
     return "  ".join(f"{value:10.6g}" for value in values)
+
+
+def selection_lines(config: "GRPOPlusConfig") -> list[str]:
+    """Return the selection, its bias, and the distribution over six prompts."""
+    from grpo_plus.recipe.choice import divides_by_tokens
+
+    selected = config.recipe.selection
+    if selected is None:
+        return ["selection: none, TRL's sampler draws all prompts alike"]
+    name = config.recipe.names["selection"]
+    if not selected.selection.draws:
+        return [f"selection: {name}", f"  {selected.selection.formula}; the run records a history of the prompts"]
+    kind = "unbiased" if selected.weighted else "a curriculum, biased"
+    if selected.weighted and divides_by_tokens(config, config.recipe.objective):
+        kind = "unbiased but for the quotient by tokens"
+    effect = "groups count (1/N)/π" if selected.weighted else "frequently drawn prompts count more"
+    return [
+        f"selection: {name}, {kind}: {effect}",
+        *(f"  {line}" for line in selected.selection.formula.splitlines()),
+        *(f"  {key} = {value}" for key, value in selected.keywords.items()),
+        *_draws(selected, config.num_generations or 2),
+    ]
+
+
+def _draws(selected: "Selected", size: int) -> list[str]:
+    from grpo_plus.selection import PromptHistory
+    from grpo_plus.selection.checking import common_of, selection_weights
+    from grpo_plus.selection.drawing import distribution, shares
+    from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
+
+    rights = [None, 0, 1, size // 2, size - 1, size]
+    groups = [[] if right is None else [1.0] * right + [0.0] * (size - right) for right in rights]
+    columns: dict[str, list[Any]] = {"prompt": [f"prompt {place}" for place in range(len(groups))]}
+    difficulty = selected.keywords.get("column")
+    if isinstance(difficulty, str):  # values from 1
+        columns[difficulty] = list(range(1, len(groups) + 1))
+    history = PromptHistory.of(groups, num_generations=size, columns=columns)
+    explore = float(common_of(selected.selection, selected.keywords)["explore"])
+
+    def probabilities(progress: float) -> Any:
+        then = replace(history, progress=progress)
+        weights = selection_weights(selected.selection, then, **selected.keywords)
+        return distribution(weights, history.rows, explore)
+
+    try:
+        first, last = probabilities(0.0), probabilities(1.0)
+    except (SelectionOutputError, SelectionFailedError) as error:
+        return [f"  its numbers need the prompts of the dataset; on six invented ones: {error}"]
+    rows = {"right of a group": ["unseen" if right is None else f"{right}/{size}" for right in rights]}
+    changes = not first.equal(last)
+    rows["share of draws, first" if changes else "share of draws"] = [f"{float(one):.3g}" for one in first]
+    if changes:
+        rows["share of draws, last"] = [f"{float(one):.3g}" for one in last]
+    if selected.weighted:
+        rows["weight of the group"] = [f"{float(one):.3g}" for one in shares(first, history.rows)]
+    title = "  on six invented prompts"
+    if difficulty:
+        title += f", whose {difficulty} is 1 to 6"
+    return [f"{title}:", *(f"    {name:<23}{'  '.join(f'{cell:>7}' for cell in row)}" for name, row in rows.items())]

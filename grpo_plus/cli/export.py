@@ -45,8 +45,7 @@ def run(arguments: Sequence[str]) -> int:
         )
     except export.ExportError as error:
         raise UserError(str(error)) from error
-    for line in next_steps(options.out):
-        print(line)
+    print(*next_steps(options.out), sep="\n")
     return 0
 
 

@@ -65,7 +65,6 @@ class RecipeFiles:
 
 
 _CARD = "math on a card of {} GB: {}, 4-bit base, LoRA"
-_ACCELERATE = ("ddp", "ddp_cpu", "fsdp2", "zero2", "zero3")
 
 RECIPES = {
     "quickstart": RecipeFiles(
@@ -91,7 +90,7 @@ RECIPES = {
     ),
     "accelerate": RecipeFiles(
         "several GPUs, several machines: DDP, FSDP2, DeepSpeed ZeRO-2 and 3",
-        tuple(f"accelerate/{name}.yaml" for name in _ACCELERATE),
+        tuple(f"accelerate/{name}.yaml" for name in ("ddp", "ddp_cpu", "fsdp2", "zero2", "zero3")),
         "grpo-plus train config.yaml --accelerate_config {folder}{first} --num_processes 2",
     ),
     **{
@@ -111,11 +110,8 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path(), help="folder to write into; default: this one")
     parser.add_argument("--force", action="store_true", help="replace files that are there and differ")
     options = parser.parse_args(list(arguments))
-    if options.recipe is None:
-        print(listing())
-        return 0
-    if options.recipe in (PREFIX, PREFIX.rstrip(":")):
-        print(listing(PREFIX))
+    if options.recipe in (None, PREFIX, PREFIX.rstrip(":")):
+        print(listing(PREFIX if options.recipe else ""))
         return 0
     if options.recipe.startswith(PREFIX) and options.recipe not in RECIPES:
         name = options.recipe.removeprefix(PREFIX)
@@ -123,9 +119,8 @@ def run(arguments: Sequence[str]) -> int:
     if options.recipe not in RECIPES:
         raise UserError(f"{unknown('recipe', options.recipe, RECIPES)} {PROG} alone describes them.")
     recipe = RECIPES[options.recipe]
-    for line in write(recipe, recipes_folder(), options.out.expanduser(), force=options.force):
-        print(line)
-    print(f"next: {recipe.next(options.out)}")
+    lines = write(recipe, recipes_folder(), options.out.expanduser(), force=options.force)
+    print(*lines, f"next: {recipe.next(options.out)}", sep="\n")
     return 0
 
 
@@ -155,8 +150,7 @@ def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> li
             f"{', '.join(map(str, different))}: there already, and different. Nothing was written: --force replaces, "
             "--out names another folder."
         )
-    folders = [path for path in different if path.is_dir()]
-    if folders:
+    if folders := [path for path in different if path.is_dir()]:
         raise UserError(f"{', '.join(map(str, folders))}: a folder, but a file is expected. Nothing was written.")
     lines = []
     for path, text in texts.items():

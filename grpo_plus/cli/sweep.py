@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grpo_plus.cli import UserError
-from grpo_plus.cli._parent import naming_us
+from grpo_plus.cli import UserError, naming_us
 from grpo_plus.cli._parser import CommandParser
 from grpo_plus.sweep import ELSEWHERE
 from grpo_verifiers.errors.messages import nearest
@@ -51,9 +50,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _sweep(arguments: Sequence[str]) -> int:
-    from grpo_plus.sweep.check import check
     from grpo_plus.sweep.manifest import locked, open_manifest
-    from grpo_plus.sweep.plan import make_plan
+    from grpo_plus.sweep.plan import check, make_plan
     from grpo_plus.sweep.runner import StopSignals, run_all
     from grpo_plus.sweep.show import SweepProgress, plan_line
     from grpo_plus.sweep.vary import read_seeds, read_variants
@@ -89,18 +87,20 @@ def _sweep(arguments: Sequence[str]) -> int:
 
 
 def _compare(manifest: "SweepManifest", arguments: Sequence[str]) -> int:
-    """Print tables and report of the finished runs, and the command that resumes the rest."""
+    from rich.console import Console
+
     from grpo_plus.record import RunError
     from grpo_plus.report.write import write_report
     from grpo_plus.sweep.runner import log_tail
-    from grpo_plus.sweep.show import console, result_table, verdict_lines
+    from grpo_plus.sweep.show import result_table, verdict_lines
 
     plan = manifest.plan
     states = {run: manifest.of(run).state for run in plan.runs}
     finished = [run for run, state in states.items() if state == "finished"]
     code = 0
     if finished:
-        console(sys.stdout).print(result_table(manifest))
+        console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)  # wide enough for labels
+        console.print(result_table(manifest))
         print("\n".join(verdict_lines(manifest)))
         try:
             path = write_report([run.folder for run in finished], plan.out / "report.html")
@@ -109,12 +109,10 @@ def _compare(manifest: "SweepManifest", arguments: Sequence[str]) -> int:
             code = 1
         else:
             print(f"report: {path}")
-    failed = [run for run, state in states.items() if state == "failed"]
-    if failed:
+    if failed := [run for run, state in states.items() if state == "failed"]:
         print(f"{len(failed)} of {len(plan.runs)} runs failed; the end of {failed[0].log}:", file=sys.stderr)
         print("\n".join(f"    {line}" for line in log_tail(failed[0].log)), file=sys.stderr)
-    left = len(plan.runs) - len(finished)
-    if left:
+    if left := len(plan.runs) - len(finished):
         print(f"\n{left} of {len(plan.runs)} runs are not finished. To resume:", file=sys.stderr)
         print(f"  {PROG} {shlex.join(arguments)}", file=sys.stderr)
     if failed:
@@ -138,9 +136,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--cpus", type=float, help="with --on ray: CPUs of each run; default: one for each process")
     parser.add_argument("--gpus", type=float, help="with --on ray: GPUs of each run; default: one for each process")
     parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="check all runs, load no model, start nothing; exit code 2 for a problem",
+        "--dry-run", action="store_true", help="check all runs, load no model, start nothing; exit code 2 for a problem"
     )
     words = list(arguments)
     if any(word in ("-h", "--help") for word in words):

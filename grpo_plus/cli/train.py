@@ -9,10 +9,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.checkpoints.disk import FailedWrite
+from grpo_plus.checkpoints.folder import last_checkpoint
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import by_option, without
 from grpo_verifiers.redaction import redact, redact_text
@@ -21,7 +24,9 @@ from grpo_verifiers.registry import is_reference
 if TYPE_CHECKING:
     from grpo_plus.checkpoints.folder import Choice
     from grpo_plus.cli._arguments import Parsed
+    from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.trainer import GRPOPlusTrainer
+
 
 PROG = "grpo-plus train"
 STOPPED_BY_FINDING = 3
@@ -31,8 +36,7 @@ HOSTS = ("trl", "transformers", "accelerate", "peft", "torch")
 
 def run(arguments: Sequence[str]) -> int:
     """Check everything, then train in this process, or through ``accelerate launch`` if there are launch arguments."""
-    help_flags = {"-h", "--help", "--help-all", "--help_all"} & set(arguments)
-    if help_flags:
+    if help_flags := {"-h", "--help", "--help-all", "--help_all"} & set(arguments):
         from grpo_plus.cli._help import show
 
         return show(PROG, everything=bool(help_flags & {"--help-all", "--help_all"}))
@@ -56,9 +60,8 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     import transformers
     from packaging.version import Version
 
-    from grpo_plus.cli._download_notice import download_lines
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
-    from grpo_plus.cli._notes import adapter_notes
+    from grpo_plus.cli._notes import adapter_notes, download_lines
     from grpo_plus.cli._quick_checks import quiet_bars
     from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_verifiers.errors import ConfigError, VerifierError
@@ -101,9 +104,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     """Train, save, and print the output files, or how to resume an interrupted run."""
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
-    from grpo_plus.checkpoints.folder import seal_model
-    from grpo_plus.cli._failures import final_save_problem, push, write_failure
     from grpo_plus.cli._progress import ProgressLines
+    from grpo_plus.cli.train import final_save_problem, push
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
@@ -115,6 +117,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
     again = f"{plain_command(arguments)} --resume_from_checkpoint last"
+    # A verifier that always fails, a column missing from a stream, an unusable result, a changed setting.
+    refusals = (VerifierError, EstimatorOutputError, ObjectiveOutputError, StepTooLargeError, StateError, ConfigError)
     ProgressLines.instead_of_logs(trainer)
     end_record = None if trainer.pipeline.recorder is None else partial(trainer.pipeline.recorder.end, "interrupted")
     interruption = Interruption(stopped=end_record, leads=_is_main())
@@ -137,21 +141,11 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
                     trainer.measure.take("after")
                     trainer.card_facts["Accuracy"] = trainer.measure.fact()
                     if trainer.pipeline.recorder is not None:
-                        trainer.pipeline.recorder.write_report(
-                            last=True
-                        )  # the first one has no accuracy after training
+                        # The first one has no accuracy after training.
+                        trainer.pipeline.recorder.write_report(last=True)
                 if model is None:
                     trainer.create_model_card(folder.resolve().name, _hub_dataset(parsed))
-    except (
-        VerifierError,
-        EstimatorOutputError,
-        ObjectiveOutputError,
-        StepTooLargeError,
-        StateError,
-        ConfigError,
-        DriftError,
-    ) as error:
-        # A verifier that always fails, a column missing from a stream, an unusable result, a changed setting.
+    except (*refusals, DriftError) as error:
         raise UserError(str(error)) from error
     except ServerError as error:
         hint = f" Resume with:\n  {again}" * (trainer.state.global_step > 0)
@@ -162,7 +156,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
             raise UserError(host_message) from error
         if problem is None:
             raise
-        raise write_failure(problem, folder, again) from error
+        raise UserError(f"{problem}. {_resume_hint(folder, problem, again)}") from error
     if message := final_save_problem(trainer, model, again, stopped=stopped):
         _warn(message)
         return UNSAVED
@@ -197,7 +191,6 @@ def _host_message(error: Exception) -> str:
 
 
 def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
-    """Return the closing lines of a run: accuracy, files, and next steps."""
     folder = Path(parsed.training.output_dir)
     report = folder / "report.html"
     steps = [] if trainer.pipeline.diagnosis.severe else parsed.script.next_steps or []
@@ -247,14 +240,12 @@ def _is_main() -> bool:
 
 
 def _print(*lines: str) -> None:
-    """Print on the main process."""
     if lines and _is_main():
         with contextlib.suppress(OSError):  # a log on a full disk, or a closed pipe
             print("\n".join(lines), flush=True)
 
 
 def _warn(text: str) -> None:
-    """Print a failure without an exception, on the main process."""
     if _is_main():
         print(redact_text(f"{PROG}: {text}"), file=sys.stderr, flush=True)
 
@@ -272,10 +263,10 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from trl import get_peft_config, get_quantization_config
 
     from grpo_plus.cli._data import model_path
-    from grpo_plus.cli._failures import hub_errors, trainer_failure
     from grpo_plus.cli._gather import gather
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.cli._warm_start import begin
+    from grpo_plus.cli.train import hub_errors, trainer_failure
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
     from grpo_plus.training.update.reference import load_adapter
@@ -301,8 +292,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     if prompt:
         _show_prompt(next(iter(sets["dataset_train_split"])), tokenizer, args, prompt)
     init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
-    micro = args.per_device_train_batch_size
-    start = Base(path, init, quantisation, adapter, computing_of(args), micro)
+    start = Base(path, init, quantisation, adapter, computing_of(args), args.per_device_train_batch_size)
     initial = begin(parsed, start, tokenizer, splits, sets, resumed, _print)
     if initial.model != path:
         path, args.model_init_kwargs = initial.model, init | {"revision": None}
@@ -364,16 +354,13 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
     from grpo_plus.recipe.recipe import schemas_of
 
     tools = schemas_of(args.recipe, row)
-    text = sample(
-        row["prompt"], tokenizer, {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
-    )
+    keywords = {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
+    text = sample(row["prompt"], tokenizer, keywords)
     _print("A prompt, as the model reads it:", text)
     name = str(getattr(tokenizer, "name_or_path", "") or "the model")
     _print(*(f"note: {note}" for note in template_notes(args, prompt, name, tokenizer, text)))
-    entries = [part.entry for part in args.recipe.verifiers]
-    if text.rstrip().endswith("<think>") and any(
-        entry.name == "think_format" and "prefilled" not in entry.kwargs for entry in entries
-    ):
+    formats = [part.entry for part in args.recipe.verifiers if part.entry.name == "think_format"]
+    if text.rstrip().endswith("<think>") and any("prefilled" not in entry.kwargs for entry in formats):
         _print("It ends with <think>, which no completion will repeat: write {name: think_format, prefilled: true}.")
 
 
@@ -394,3 +381,65 @@ def _leave_together(trainer: "GRPOPlusTrainer", code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def hub_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of the hub, for any HTTP library of huggingface_hub, and of the disk."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return tuple({OSError, *(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))})
+
+
+def trainer_failure(path: str, args: "GRPOPlusConfig", error: Exception) -> str:
+    """Return the message for a failure of the disk or the hub while the trainer is built."""
+    request = str(error)
+    with suppress(AttributeError, RuntimeError):  # an error of the disk has no request
+        request += str(error.request.url)  # type: ignore[attr-defined]
+    if args.push_to_hub and "/api/repos/create" in request:
+        return (
+            f"push_to_hub: cannot create the repository {args.hub_model_id or Path(args.output_dir).name!r}: {error}. "
+            "Log in (hf auth login, or HF_TOKEN) with a token that may write there, or correct hub_model_id; or set "
+            "push_to_hub: false, train, and push the folder later (hf upload)."
+        )
+    return f"model_name_or_path: loading {path!r} failed: {error}"
+
+
+def push(trainer: "GRPOPlusTrainer", dataset: str | None) -> str:
+    """Push the model with TRL's own method; return a message if that fails. The model stays in its folder."""
+    try:
+        trainer.push_to_hub(dataset_name=dataset)
+    except hub_errors() as error:
+        folder = trainer.args.output_dir
+        later = shlex.join(["hf", "upload", str(trainer.hub_model_id), folder, "--exclude", "checkpoint-*", "_*"])
+        return f"the model is in {folder}, but was not pushed to the Hub ({error}). Push it later:\n  {later}"
+    return ""
+
+
+def final_save_problem(
+    trainer: "GRPOPlusTrainer", model: FailedWrite | None, command: str, *, stopped: bool
+) -> str | None:
+    """Return the message for a failed write of ``model`` or a checkpoint, or None; ``command`` resumes the run."""
+    folder, at, checkpoint = Path(trainer.args.output_dir), trainer.state, trainer.pipeline.saving.failed
+    if model is not None:
+        message = f"trained to step {at.global_step}, but the model could not be written to {folder}: {model}"
+        return f"{message}. {_resume_hint(folder, model, command)}"
+    if checkpoint is None:
+        return None
+    if stopped:
+        message = f"stopped after step {at.global_step} of {at.max_steps}, whose checkpoint could not be written"
+        return f"{message}: {checkpoint}. {_resume_hint(folder, checkpoint, command)}"
+    last = last_checkpoint(folder, hashes=False)
+    return (
+        f"the model is in {folder}, but the checkpoint of step {at.global_step} could not be written: {checkpoint}. "
+        + (f"A longer run resumes from {last.name}." if last else "There is no complete one to resume from.")
+    )
+
+
+def _resume_hint(folder: Path, problem: FailedWrite, command: str) -> str:
+    last = last_checkpoint(folder)
+    if last is None:
+        return (
+            f"There is no complete checkpoint to resume from. {problem.remedy} and start again; save_strategy: steps "
+            "keeps checkpoints on the way."
+        )
+    return f"The last complete checkpoint is {last.name}. {problem.remedy}, and resume with:\n  {command}"

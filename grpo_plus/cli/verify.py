@@ -1,20 +1,31 @@
 """``grpo-plus verify``: score a file of completions with one verifier or several."""
 
 import argparse
+import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data
 from grpo_plus.cli._parser import CommandParser
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
-from grpo_plus.cli._verify_results import VerifyResults, as_line, line_of, open_results, read_statuses
+from grpo_plus.record.files import plain
 from grpo_verifiers.errors import ConfigError, VerifierError
+from grpo_verifiers.errors.messages import readable, unknown, without_middle
+from grpo_verifiers.exec.printed import has_reason
+from grpo_verifiers.files import open_own
+from grpo_verifiers.redaction import redact, redact_text
+from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 
 if TYPE_CHECKING:
     from grpo_verifiers import Verifier
+
 
 CHUNK = 256
 """Rows in a batch: enough to keep every worker busy, few enough to move the progress bar."""
@@ -61,7 +72,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--check-golds", action="store_true", help="score no completions, check that every gold answer accepts itself"
     )
-    options: argparse.Namespace = parser.parse_args(list(arguments))
+    options = parser.parse_args(list(arguments))
     if not options.verifier:
         raise UserError(
             "name a verifier: --verifier math, or --verifier ./my_file.py:my_check. grpo-plus plugins lists all."
@@ -129,7 +140,6 @@ def _completion(value: Any) -> Any:
 
 
 def _gold(verifier: "Verifier", columns: dict[str, list[Any]], at: int) -> dict[str, Any]:
-    """Return the values of a row for a verifier's comparison, by parameter name."""
     named = verifier.gold_columns | verifier.required_columns | verifier.named_columns
     return {parameter: columns[column][at] for parameter, column in named.items() if column in columns}
 
@@ -141,3 +151,177 @@ def _check_golds(verifier: "Verifier", rows: Any, *, named: bool) -> int:
     for line in report.lines(limit=None):
         print(f"{verifier.label}: {line}" if named else line)
     return 0 if report.ok else 1
+
+
+GAP = "[… {} characters …]"
+GOLD_CHARACTERS = 8000
+"""Stored characters of a gold answer; tests of programs may be megabytes."""
+SHOWN = 1200
+"""Printed characters of a completion or gold; the file has all."""
+ALL, DISAGREE = "all", "disagree"
+
+
+@dataclass
+class VerifyResults:
+    """Counts of a run of ``verify``, and the rows to show.
+
+    ``labels`` are the verifiers'; ``selected`` are the statuses to show, of any verifier; ``most`` limits the rows.
+    """
+
+    labels: Sequence[str]
+    selected: Collection[str] = ()
+    most: int = 20
+    rows: int = 0
+    statuses: dict[str, Counter[str]] = field(default_factory=dict)
+    scores: dict[str, list[float | None]] = field(default_factory=dict)
+    shown: list[tuple[dict[str, Any], ...]] = field(default_factory=list)
+    silent: Counter[str] = field(default_factory=Counter)
+    more: int = 0
+
+    def add(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Count the lines of one row, one a verifier."""
+        self.rows += 1
+        for line in lines:
+            self.statuses.setdefault(line["verifier"], Counter())[line["status"]] += 1
+            self.scores.setdefault(line["verifier"], []).append(line["score"])
+            self.silent[line["verifier"]] += line["score"] is None and not has_reason(line["detail"])
+        statuses = {line["status"] for line in lines}
+        verdicts = {line["score"] >= 1 for line in lines if line["score"] is not None}
+        if ALL in self.selected or statuses & set(self.selected) or (DISAGREE in self.selected and len(verdicts) > 1):
+            if len(self.shown) < self.most:
+                self.shown.append(tuple(lines))
+            else:
+                self.more += 1
+
+    @property
+    def failed(self) -> bool:
+        """True if a row has no verdict."""
+        return any(counts["error"] or counts["timeout"] for counts in self.statuses.values())
+
+    def show(self, file: Path) -> None:
+        """Print the tables and the selected rows."""
+        from rich.console import Console
+
+        console = Console() if sys.stdout.isatty() else Console(width=100)
+        console.print(self._table())
+        means = {label: _mean(self.scores.get(label, ())) for label in self.labels}
+        if len(self.labels) == 1:
+            print(f"rows: {self.rows}, mean score: {means[self.labels[0]]}")
+        else:
+            print(f"rows: {self.rows}, mean scores: {', '.join(f'{label} {mean}' for label, mean in means.items())}")
+        for label in self.labels:
+            if self.rows and self.silent[label] == self.rows:
+                print(f"{label} returned None for all {self.rows} rows, without a reason: is a 'return' missing?")
+        for lines in self.shown:
+            print("\n".join(shown_row(lines)))
+        if self.more:
+            print(f"\n{self.more} more rows match: --show-rows shows more, and {file} has all.")
+        elif self.selected and not self.shown:
+            print(f"\nno row matches --show ({', '.join(self.selected)}).")
+
+    def _table(self) -> Any:
+        from rich.table import Table
+
+        one = len(self.labels) == 1
+        table = Table("status", *(("rows", "share") if one else self.labels))
+        for status, _ in sum(self.statuses.values(), Counter[str]()).most_common():
+            cells = []
+            for label in self.labels:
+                number = self.statuses.get(label, Counter())[status]
+                share = f"{number / max(1, self.rows):.1%}"
+                cells += [str(number), share] if one else [f"{number} ({share})"]
+            table.add_row(status, *cells)
+        return table
+
+
+def _mean(scores: Sequence[float | None]) -> str:
+    numbers = [score for score in scores if score is not None]
+    return f"{sum(numbers) / len(numbers):.4f}" if numbers else "none"
+
+
+def line_of(row: int, label: str, verdict: Verdict, completion: Any, gold: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one line of the results file, without secrets."""
+    golds = {name: redact(plain(value), name) for name, value in gold.items()}
+    return {
+        "row": row,
+        "verifier": label,
+        "score": verdict.score,
+        "status": verdict.status.value,
+        "detail": redact_text(readable(verdict.detail, MAX_DETAIL)),
+        "completion": redact(plain(completion)),
+        "gold": {
+            name: without_middle(gold, GOLD_CHARACTERS, GAP) if isinstance(gold, str) else gold
+            for name, gold in golds.items()
+        },
+    }
+
+
+def as_line(value: Mapping[str, Any]) -> str:
+    """Return a line of JSON; the file escapes invalid Unicode (``backslashreplace``), which JSON can read."""
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
+def shown_row(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Format a row for people: completion, gold answers, and the verdict and reason of each verifier."""
+    first = lines[0]
+    texts = [f"\nrow {first['row']}", *_text("completion", first["completion"])]
+    golds = {name: value for line in lines for name, value in line["gold"].items()}
+    for name, value in golds.items():
+        texts += _text(f"gold {name}", value)
+    for line in lines:
+        score = "no score" if line["score"] is None else f"score {line['score']:g}"
+        texts.append(f"  {line['verifier']}: {line['status']}, {score}{line['detail'] and ': ' + line['detail']}")
+    return [readable(redact_text(text), 4 * SHOWN) for text in texts]
+
+
+def _text(name: str, value: Any) -> list[str]:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    lines = without_middle(text, SHOWN, GAP).splitlines()
+    if len(lines) < 2:
+        return [f"  {name}: {text if lines else repr(text)}"] if len(text) <= SHOWN else [f"  {name}: {lines[0]}"]
+    return [f"  {name}:", *(f"    {line}" for line in lines)]
+
+
+def read_statuses(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Parse the statuses of ``--show``."""
+    allowed = [*(status.value for status in Status), ALL, DISAGREE]
+    statuses = [word.strip() for text in texts for word in text.split(",")]
+    for word in statuses:
+        if word not in allowed:
+            raise UserError(f"--show: {unknown('status', word, allowed)}")
+    if DISAGREE in statuses and len(labels) < 2:
+        raise UserError("--show disagree needs a second --verifier to disagree with.")
+    return list(dict.fromkeys(statuses))
+
+
+def open_results(out: Path | None, data: str, *, overwrite: bool) -> tuple[IO[str], Path]:
+    """Open a new results file: ``out``, or a free name in the folder of the data."""
+    settings: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
+    source = Path(data).expanduser()
+    default = source.with_suffix(".verdicts.jsonl") if source.is_file() else Path(f"{source.name}.verdicts.jsonl")
+    path = out or default
+    try:
+        if out is not None:  # a path from the user may be a link or /dev/stdout; the default path may not
+            if out.is_file() and not overwrite and not _is_output(out):
+                raise UserError(f"{out} exists already: name another file with --out, or pass --overwrite.")
+            out.parent.mkdir(parents=True, exist_ok=True)
+            return out.open("w", **settings), out
+        if overwrite:
+            return open_own(path, "w", **settings), path
+        for number in count(1):
+            free = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+            try:
+                return open_own(free, "x", **settings), free
+            except FileExistsError:
+                continue
+    except OSError as error:
+        raise UserError(f"the results file {path} cannot be written: {error}. Name another with --out.") from error
+    raise AssertionError("numbers do not end")
+
+
+def _is_output(path: Path) -> bool:
+    """Return True for the output of this process, such as ``/dev/stdout``."""
+    try:
+        return any(os.path.samestat(path.stat(), os.fstat(number)) for number in (1, 2))
+    except OSError:
+        return False

@@ -21,14 +21,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class FindingKind:
-    """A kind of finding, listed by its code in docs/doctor.md.
-
-    Attributes:
-        severity: how bad it is.
-        code: its name, for programs and for searches.
-        means: consequence for a run, one sentence.
-        remedy: recommended action; empty if none is needed.
-    """
+    """A kind of finding, listed by its code in docs/doctor.md; ``means`` is the consequence for a run."""
 
     severity: Severity
     code: str
@@ -63,11 +56,5 @@ class CheckFinding:
         return self.kind.severity
 
 
-ok = partial(FindingKind, Severity.OK)
-"""Kind of a passed check."""
-info = partial(FindingKind, Severity.INFO)
-"""Kind of a finding for information."""
-warning = partial(FindingKind, Severity.WARNING)
-"""Kind of a finding that may spoil a run."""
-problem = partial(FindingKind, Severity.PROBLEM)
-"""Kind of a finding that stops a run, or makes it worthless."""
+# A warning may spoil a run; a problem stops it, or makes it worthless.
+ok, info, warning, problem = (partial(FindingKind, severity) for severity in Severity)

@@ -89,7 +89,6 @@ def fit_findings(
 
 
 def _disk(args: Any, model: float, extra: float) -> CheckFinding:
-    """Compare the model, and checkpoints with ``extra`` bytes, to the disk of output_dir."""
     saves = str(getattr(args.save_strategy, "value", args.save_strategy)) != "no"
     checkpoint, count = (model + extra, _count(args)) if saves else (0.0, None)
     free = free_bytes(Path(args.output_dir).absolute())

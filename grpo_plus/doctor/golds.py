@@ -118,7 +118,6 @@ def gold_findings(
 
 
 def _report_faults(report: Any, places: Sequence[int]) -> list[Fault]:
-    """Return the faults in a report of a verifier's own check."""
     if isinstance(report, GoldReports):
         return [fault for _, part in report.parts for fault in _report_faults(part, places)]
     if isinstance(report, ColumnReport):
@@ -142,18 +141,18 @@ def _trial_faults(
     golds = columns[column]
     usable = [row for row, gold in enumerate(golds) if not _is_blank(gold)]
     faults = [(EMPTY, place, show(gold)) for place, gold in zip(places, golds, strict=True) if _is_blank(gold)]
-    best: dict[int, float | None] = dict.fromkeys(usable)
+    texts = {row: gold[0] if isinstance(gold := golds[row], list | tuple) and gold else gold for row in usable}
+    best: dict[int, float] = {}
     nothing = dict(zip(usable, _scores(verifier, columns, prompts, usable, [""] * len(usable)), strict=True))
     for form in FORMS:
-        left = [row for row in usable if (best[row] or 0) < 1]
-        written = [_form(form, golds[row]) for row in left]
+        left = [row for row in usable if best.get(row, 0) < 1]
+        written = [form.format(texts[row]) for row in left]
         for row, score in zip(left, _scores(verifier, columns, prompts, left, written), strict=True):
             if score is not None:
-                before = best[row]
-                best[row] = score if before is None else max(before, score)
+                best[row] = max(score, best.get(row, score))
     rejected = []
     for row in usable:
-        silent, score = nothing[row], best[row]
+        silent, score = nothing[row], best.get(row)
         if score is None:
             rejected.append((row, "gets no score in any form"))
         elif silent is not None and silent >= max(score, 1):
@@ -167,11 +166,6 @@ def _trial_faults(
 
 def _is_blank(gold: Any) -> bool:
     return gold is None or (isinstance(gold, str) and not gold.strip())
-
-
-def _form(form: str, gold: Any) -> str:
-    one = gold[0] if isinstance(gold, list | tuple) and gold else gold
-    return form.format(one)
 
 
 def _scores(

@@ -1,17 +1,27 @@
-"""Machine: accelerators, memory with container limits, the sandbox of programs, and a worker of checks."""
+"""Machine: accelerators, memory, the sandbox of programs, a worker of checks, packages, and folders to write to."""
 
+import importlib
+import importlib.metadata
 import os
+import platform
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from grpo_plus.doctor.finding import CheckFinding, info, ok, problem, warning
-from grpo_verifiers.errors.messages import size_text
+from packaging.requirements import Requirement
+
+from grpo_plus.checkpoints.disk import free_bytes
+from grpo_plus.doctor.finding import CheckFinding, FindingKind, info, ok, problem, warning
+from grpo_plus.trl.versions import TESTED, UnsupportedTRLError, is_supported, is_untested, seam_problems
+from grpo_verifiers.errors.messages import exact, size_text, type_name
 
 CGROUP = Path("/sys/fs/cgroup")
+_LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+"""Files with the limit and the used bytes of the container, by cgroups v2 and v1."""
 GIB = 1 << 30
 LOW_MEMORY = 2 * GIB
 """Below this, loading libraries and starting workers may already fail."""
@@ -123,18 +133,11 @@ def memory() -> tuple[int, int]:
     import psutil  # type: ignore[import-untyped]  # has no types
 
     machine = psutil.virtual_memory()
-    limit, used = _limits()
+    limits = ((_number(CGROUP / most), _number(CGROUP / used)) for most, used in _LIMITS)
+    limit, used = next((pair for pair in limits if pair[0] is not None), (None, None))
     if limit is not None and limit < machine.total:
         return limit, min(machine.available, max(0, limit - (used or 0)))
     return machine.total, machine.available
-
-
-def _limits() -> tuple[int | None, int | None]:
-    """Return the limit and the used bytes of the container, by cgroups v2 or v1."""
-    if (limit := _number(CGROUP / "memory.max")) is not None:
-        return limit, _number(CGROUP / "memory.current")
-    old = CGROUP / "memory"
-    return _number(old / "memory.limit_in_bytes"), _number(old / "memory.usage_in_bytes")
 
 
 def _number(path: Path) -> int | None:
@@ -174,3 +177,149 @@ def worker_findings() -> Iterator[CheckFinding]:
         yield WORKER_FAILS.at("workers", f"{type(error).__name__}: {error}")
     finally:
         close_shared_runners()
+
+
+OPTIONAL = ("grpo-plus", "tokenizers", "huggingface-hub", "vllm", "deepspeed", "ray", "flash-attn", "liger-kernel")
+IMPORTED = ("torch", "transformers", "datasets", "accelerate", "peft", "bitsandbytes", "trl")
+"""Packages to import: their native libraries, or their combination, may be broken."""
+
+INSTALLED = ok("installed", "The versions that a run uses.")
+MISSING = problem(
+    "package-missing", "A package that every run needs is not installed.", "Install it: pip install NAME."
+)
+OUTSIDE = problem(
+    "package-version",
+    "The installed version is outside the range of this release; commands may fail anywhere.",
+    "Install a version in the range: pip install 'NAME RANGE'.",
+)
+BROKEN = problem(
+    "package-broken",
+    "The package is installed, but importing it fails.",
+    "Reinstall it, together with the packages in the error: pip install --force-reinstall NAME.",
+)
+UNSUPPORTED = problem(
+    "trl-unsupported",
+    f"This TRL was never tested and does not fit: every command refuses it ({TESTED[0]} to {TESTED[-1]} do).",
+    f"pip install 'trl=={TESTED[-1]}'.",
+)
+UNTESTED = warning(
+    "trl-untested",
+    "TRL is newer than all tested versions; only its source was checked for the required methods.",
+    f"If training behaves oddly: pip install 'trl=={TESTED[-1]}'.",
+)
+SEAM = problem(
+    "trl-seam",
+    "A required method or attribute of the trainer is missing or has changed: training fails there.",
+    f"pip install 'trl=={TESTED[-1]}', and report this line.",
+)
+
+
+def installed_findings() -> Iterator[CheckFinding]:
+    """Yield a line with the version of every package, then a finding for each problem."""
+    requirements = [Requirement(text) for text in importlib.metadata.requires("grpo-plus") or ()]
+    needed = {each.name: each for each in requirements if each.marker is None or each.marker.evaluate({"extra": ""})}
+    installed = {name: version for name in (*OPTIONAL, *needed) if (version := _version(name)) is not None}
+    versions = {"python": platform.python_version(), **installed}
+    yield INSTALLED.at("packages", ", ".join(f"{name} {version}" for name, version in versions.items()))
+    for name, each in needed.items():
+        if name not in installed:
+            yield MISSING.at(name, f"not installed, required: {each.specifier or 'any version'}")
+        elif name != "trl" and not each.specifier.contains(installed[name], prereleases=True):
+            yield OUTSIDE.at(name, f"{installed[name]}, required: {each.specifier}")
+    trl = installed.get("trl") if "trl" in needed else None
+    if trl is not None:  # before the import: this reads its source
+        yield from _of_trl(trl)
+    for name in IMPORTED:
+        if name in needed and name in installed:
+            try:
+                importlib.import_module(name)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - an import may raise anything
+                yield BROKEN.at(name, f"{type_name(type(error))}: {exact(str(error), 400)}")
+
+
+def _of_trl(version: str) -> Iterator[CheckFinding]:
+    if not is_supported(version):
+        yield UNSUPPORTED.at("trl", version)
+        return
+    if is_untested(version):
+        yield UNTESTED.at("trl", version)
+    try:
+        seams = seam_problems()
+    except UnsupportedTRLError as error:
+        seams = [str(error)]
+    for seam in seams:
+        yield SEAM.at("trl", f"{version}: {seam}")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+TRIAL = 4096
+LOW_SPACE = 1 << 30
+"""Below this, one checkpoint of a small model, or one download, may not fit."""
+
+SPACE = ok("disk", "The folder can be written, and has room.")
+OUTPUT = problem(
+    "output-unwritable",
+    "The folder for checkpoints and the model is not writable.",
+    "Set another output_dir, or make its folder writable.",
+)
+TEMPORARY = problem(
+    "temp-unwritable",
+    "No temporary file can be written: workers and sandboxes cannot start.",
+    "Free the folder, or set TMPDIR to another one.",
+)
+CACHE = warning(
+    "cache-unwritable",
+    "Downloads cannot be stored: models and datasets from the Hub fail to load.",
+    "Set HF_HOME to a folder that can be written.",
+)
+LOW_DISK = warning(
+    "disk-low",
+    "Less than 1 GiB is free: downloads, temporary files or checkpoints will soon fail.",
+    "Free some space, or point output_dir, HF_HOME or TMPDIR elsewhere.",
+)
+
+
+def disk_findings(output_dir: str | None = None) -> Iterator[CheckFinding]:
+    """Check the folders of a run's output, of temporary files and of the cache."""
+    if output_dir:
+        yield _finding("output_dir", Path(output_dir), OUTPUT)
+    yield _finding("temporary files", Path(os.environ.get("TMPDIR") or tempfile.gettempdir()), TEMPORARY)
+    yield _finding("Hugging Face cache", cache_folder(), CACHE)
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloads from the Hub."""
+    home = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
+
+
+def _finding(use: str, path: Path, unwritable: FindingKind) -> CheckFinding:
+    path = path.absolute()
+    free, error = _write_test(path)
+    where = f"{path}, {size_text(free)} free"
+    if error:
+        return unwritable.at(use, f"{where}: {error}")
+    return (LOW_DISK if free < LOW_SPACE else SPACE).at(use, where)
+
+
+def _write_test(path: Path) -> tuple[int, str]:
+    """Return the free bytes and any write error of a folder, or of its nearest existing parent."""
+    there = path
+    while not os.path.lexists(there):
+        there = there.parent
+    try:
+        free = free_bytes(there)
+        if not there.is_dir():
+            return free, f"{there} is no folder"
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(bytes(TRIAL))
+            file.flush()
+    except OSError as error:
+        return free_bytes(there.parent), error.strerror or str(error)
+    return free, ""

@@ -48,9 +48,8 @@ def row_findings(
     """
     count, keys = len(prompts), [key_of(prompt) for prompt in prompts]
     yield ROWS.at("training data", f"{count} of {'a stream' if total is None else total} rows")
-    empty = [row for row, prompt in enumerate(prompts) if is_empty(prompt)]
-    if empty:
-        yield EMPTY.at("prompts", _listed(list(map(str, empty)), count))
+    if empty := [str(row) for row, prompt in enumerate(prompts) if is_empty(prompt)]:
+        yield EMPTY.at("prompts", _listed(empty, count))
     first: dict[Hashable, int] = {}
     conflicts = []
     for row, key in enumerate(keys):
@@ -59,8 +58,7 @@ def row_findings(
             conflicts.append(f"{row} repeats {before}")
     if conflicts and not repeats:
         yield CONFLICT.at("prompts", _listed(conflicts, count))
-    both = [str(row) for row, prompt in enumerate(held_out) if key_of(prompt) in first]
-    if both:
+    if both := [str(row) for row, prompt in enumerate(held_out) if key_of(prompt) in first]:
         yield HELD_OUT.at("held-out data", _listed(both, len(held_out)))
 
 
@@ -117,7 +115,6 @@ def is_empty(prompt: Any) -> bool:
 
 
 def _has_text(content: Any) -> bool:
-    """Return True for a message with text or a picture."""
     if isinstance(content, Sequence) and not isinstance(content, str):
         return any(part.get("type") != "text" or _has_text(part.get("text")) for part in content)
     return isinstance(content, str) and bool(content.strip())
@@ -133,8 +130,5 @@ def prompt_length(tokenizer: Any, prompt: Any, keywords: Mapping[str, Any]) -> i
 
 def text_lengths(tokenizer: Any, values: Iterable[Any]) -> list[int | None]:
     """Count the tokens of each text; None for another value."""
-    lengths: list[int | None] = []
-    for value in values:
-        text = value if isinstance(value, str) else str(value) if isinstance(value, int | float) else None
-        lengths.append(None if text is None else len(tokenizer.encode(text, add_special_tokens=False)))
-    return lengths
+    texts = (str(value) if isinstance(value, str | int | float) else None for value in values)
+    return [None if text is None else len(tokenizer.encode(text, add_special_tokens=False)) for text in texts]

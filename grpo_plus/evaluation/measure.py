@@ -6,6 +6,7 @@ Both times use the same seeds, so only training makes a difference. Every proces
 samples are stored in ``output_dir/measure``.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -14,11 +15,20 @@ from typing import Annotated, Any, TypedDict
 
 from transformers import TrainerCallback
 
-from grpo_plus.evaluation.results import EvalSample, Evaluation, OwnReward, VerifierResults, gain, label_problems
+from grpo_plus.evaluation.results import (
+    WIDTH,
+    EvalSample,
+    Evaluation,
+    OwnReward,
+    VerifierResults,
+    gain,
+    label_problems,
+    percent,
+    results_table,
+)
 from grpo_plus.evaluation.run import BATCH, judged_samples, notes_on, pairs_of
 from grpo_plus.evaluation.sample import PositiveInt, Sampler, SampleSettings
 from grpo_plus.evaluation.store import SampleStore, StoreError
-from grpo_plus.evaluation.tables import WIDTH, percent, results_table
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.recipe.values import checked_mapping
 from grpo_plus.sampling.in_step import in_step
@@ -114,10 +124,7 @@ class Measure:
         self._trainer.add_callback(_AtStart(lambda: report(self.take("before", resumes=resumes))))
 
     def take(self, when: str, *, resumes: bool = False) -> str:
-        """Measure now, and return a line with the result.
-
-        If the run ``resumes`` from a checkpoint, an earlier measurement is still valid.
-        """
+        """Measure now, and return a line with the result; ``resumes`` is as in `before`."""
         trainer, args = self._trainer, self._trainer.args
         drawing = SampleSettings(
             max_completion_length=self._settings.get("max_completion_length", args.max_completion_length),
@@ -182,8 +189,6 @@ class Measure:
 
     def summary(self) -> list[str]:
         """Return lines with both measurements side by side, and the gain."""
-        import sys
-
         from rich.console import Console
 
         if not self.evaluations:
@@ -209,7 +214,6 @@ class Measure:
         )
 
     def _gains(self, after: Evaluation) -> dict[str, MeanEstimate]:
-        """The rise of every verifier's accuracy since the measurement before training, paired over the rows."""
         before = self.evaluations.get("before")
         earlier = {} if before is None else before.results
         rises = {label: gain(earlier[label], now) for label, now in after.results.items() if label in earlier}
@@ -233,25 +237,22 @@ class Measure:
         return {label: results for label, results in evaluation.results.items() if label not in unpaid}
 
     def _store(self, when: str, drawing: SampleSettings, *, resumes: bool) -> SampleStore:
-        folder = Path(self._trainer.args.output_dir) / FOLDER
+        args, labels = self._trainer.args, [verifier.label for verifier in self._verifiers]
         settings = {"rows": len(self._rows), **self._settings, "drawing": asdict(drawing)}
-        labels = [verifier.label for verifier in self._verifiers]
-        args = self._trainer.args
         settings |= {name: value for name in TOOL_FIELDS if self._trainer.tools and (value := getattr(args, name))}
-        stale = not (resumes and when == "before")
-        return SampleStore(folder / f"{when}.jsonl", settings | {"verifiers": labels}, overwrite=stale)
+        path = Path(args.output_dir, FOLDER, f"{when}.jsonl")
+        return SampleStore(path, settings | {"verifiers": labels}, overwrite=not (resumes and when == "before"))
 
 
 class _AtStart(TrainerCallback):
     """Call a function once when training begins: the weights are on all ranks, and none has changed."""
 
     def __init__(self, call: Callable[[], None]) -> None:
-        self._call: Callable[[], None] | None = call
+        self._calls = [call]
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call()
+        while self._calls:
+            self._calls.pop()()
 
 
 @contextmanager

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.evaluation.results import EvalSample, Evaluation, label_problems
 from grpo_plus.evaluation.sample import PositiveInt, Sampler, SampleSettings, seed_of
-from grpo_plus.evaluation.tool_use import ToolUse
-from grpo_plus.evaluation.turns import Completed, TurnSampler
+from grpo_plus.evaluation.turns import Completed, ToolUse, TurnSampler
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.scoring.live_verifier import LiveVerifier
 from grpo_plus.training.scoring.verifiers import Verifiers

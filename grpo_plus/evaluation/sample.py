@@ -104,12 +104,7 @@ class Sampler:
             raise ValueError("the prompt is empty.")
         return ids
 
-    def complete(
-        self,
-        prompts: Sequence[list[int]],
-        seeds: Sequence[int],
-        most: int | None = None,
-    ) -> list[list[int]]:
+    def complete(self, prompts: Sequence[list[int]], seeds: Sequence[int], most: int | None = None) -> list[list[int]]:
         """Return the tokens of one completion for each prompt, with the end token; at most ``most``.
 
         If the model needs its own ``generate`` (see `refusal`), the first seed is that of the batch.
@@ -123,8 +118,7 @@ class Sampler:
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of a completion for its verifier, without special tokens."""
-        decoded: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
-        return decoded
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def is_cut_off(self, ids: Sequence[int]) -> bool:
         """Return True if a completion has no end token."""
@@ -156,16 +150,13 @@ class Sampler:
         numbers = torch.tensor([[stream.random() for _ in range(most)] for stream in streams], dtype=torch.float64)
         numbers = numbers.to(self._device)
 
-        def uniform(rows: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-            return numbers[rows, places]
-
         done = decode(
             self._plain,
             prompts,
             sampling,
             most_rows=affordable_rows(self._plain, max(map(len, prompts)) + most, self._device),
             device=self._device,
-            uniform=uniform,
+            uniform=lambda rows, places: numbers[rows, places],
             again=self._alone,
         )
         return done.completions
@@ -197,7 +188,6 @@ class Sampler:
 
 
 def _stops(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """End tokens of the tokenizer and of the model's generation config."""
     eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     listed = eos if isinstance(eos, list | tuple) else [eos]
     return tuple(dict.fromkeys(int(token) for token in (tokenizer.eos_token_id, *listed) if token is not None))

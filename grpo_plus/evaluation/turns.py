@@ -1,17 +1,31 @@
-"""Sample completions of several turns in TRL's loop over tools and environments; each turn has its own seed."""
+"""Completions of several turns with tools and environments, in TRL's loop; each turn has its own seed."""
 
 import asyncio
+import copy
 import inspect
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import random
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+from grpo_plus.config import GRPOPlusConfig
 from grpo_plus.evaluation.results import PASSES, EvalSample, OwnReward
-from grpo_plus.evaluation.sample import Sampler, seed_of
+from grpo_plus.evaluation.sample import Sampler, SampleSettings, restored_random_state, seed_of
 from grpo_plus.record.sample import turn_rows
+from grpo_plus.training.hooks import Setup
 from grpo_plus.training.rollout.tool_loop import ToolLoop, Turns
 from grpo_plus.trl.host import Host
-from grpo_plus.trl.tools import ToolRollouts, rewarding_environments, sample_tool_rollouts, tool_rollout_trainer
+from grpo_plus.trl.tools import (
+    ToolRollouts,
+    rewarding_environments,
+    sample_tool_rollouts,
+    tiny_tool_trainer,
+    tool_rollout_trainer,
+)
+from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import Status
@@ -86,7 +100,6 @@ class TurnSampler:
         )
 
     def _turn(self, prompt_ids: list[list[int]]) -> list[list[int]]:
-        """Return the tokens of the next turn of each prompt."""
         waiting, calling = self._calling.rows_to_continue, self._calling
         chosen = self._pairs if waiting is None else [self._pairs[place] for place in waiting]
         seeds = [seed_of(self._seed, *pair, calling.round) for pair in chosen]
@@ -134,3 +147,77 @@ def _answer(messages: Sequence[dict[str, Any]]) -> str:
     """The answer that verifiers read: the text of the assistant's last message."""
     replies = [message for message in messages if message.get("role") == "assistant"]
     return content_text(replies[-1].get("content")) if replies else ""
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """Tools and environments of an evaluation; fields and entries of a training config.
+
+    >>> [part.label for part in ToolUse(tools=["calculator"]).config().recipe.tools]
+    ['calculator']
+    """
+
+    tools: Sequence[Any] = ()
+    environment: Any = None
+    max_tool_calling_iterations: int | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
+    plugins: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        """Return True if there is a tool or an environment."""
+        return bool(self.tools or self.environment)
+
+    def config(self, output_dir: str = "unused", **settings: Any) -> GRPOPlusConfig:
+        """Return a config of these fields, on the CPU, with absolute paths.
+
+        Raises:
+            ConfigError: lists the problems of all entries.
+        """
+        own: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        own |= {name: list(own[name]) for name in ("tools", "plugins")}
+        own |= {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "max_steps": 1}
+        own |= {"num_generations": 2, "per_device_train_batch_size": 2, "use_cpu": True, "bf16": False}
+        return GRPOPlusConfig(output_dir=output_dir, **{**own, **settings})
+
+    @contextmanager
+    def samplers(
+        self, model: Any, tokenizer: Any, drawing: SampleSettings, rows: Any
+    ) -> Iterator[tuple[Sampler, TurnSampler]]:
+        """Yield samplers for completions of ``rows``, and close all tools at the end."""
+        tokenizer = copy.deepcopy(tokenizer)  # TRL adds a parser of calls
+        with tempfile.TemporaryDirectory(prefix="grpo_plus_eval") as folder:
+            config = self.config(folder, max_completion_length=drawing.max_completion_length)
+            calling = ToolLoop(config.recipe)
+            setup = Setup(None, None, config, None, None, {})
+            raise_all([*calling.problems(setup), *calling.data_problems("the dataset", _table(rows))])
+            try:
+                calling.before_loading(setup)
+                host = _host(model, tokenizer, config, setup.further)
+                calling.after_loading(host)
+                sampler = Sampler(model, tokenizer, drawing, self.chat_template_kwargs)
+                turns = TurnSampler(sampler, host, calling)
+                with turns.borrowed():
+                    yield sampler, turns
+            finally:
+                calling.close()
+
+
+def _host(model: Any, tokenizer: Any, config: GRPOPlusConfig, further: Mapping[str, Any]) -> Host:
+    readable = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    state = random.getstate()
+    try:
+        with restored_random_state(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*experimental feature")
+            return tiny_tool_trainer(config, tokenizer, readable, **further)
+    except ValueError as error:  # from TRL, if a chat template does not support tools
+        raise ConfigError([f"the tools cannot be shown to the model: {error}"]) from error
+    finally:
+        random.setstate(state)
+
+
+def _table(rows: Any) -> Any:
+    if hasattr(rows, "column_names"):
+        return rows
+    from datasets import Dataset
+
+    return Dataset.from_list([dict(row) for row in rows])

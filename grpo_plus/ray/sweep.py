@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from grpo_plus import __version__
-from grpo_plus.sweep.check import VariantCheck, check
 from grpo_plus.sweep.manifest import LOCK, SweepManifest
-from grpo_plus.sweep.plan import SweepPlan, SweepRun
+from grpo_plus.sweep.plan import SweepPlan, SweepRun, VariantCheck, check
 from grpo_plus.sweep.runner import PAUSE, StopSignals, changed, note, start, unwritten, wait_for_end
 from grpo_plus.sweep.show import SweepProgress
 from grpo_plus.sweep.vary import SweepError

@@ -87,7 +87,6 @@ class SweepManifest:
 
 
 def _identity(plan: SweepPlan) -> dict[str, Any]:
-    """Return the common settings of all runs."""
     return {"values": redact(plain(plan.values)), "shared": redact(list(plan.shared))}
 
 
@@ -147,7 +146,6 @@ def locked(folder: Path) -> Iterator[int]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, RunEntry]]:
-    """Read the identity and the entries from a file."""
     try:
         contents = json.loads(read_text(path))
         schema = contents["schema"]
@@ -160,8 +158,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, RunEntry]]:
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return a line for each changed setting."""
-
     def text(values: Mapping[str, Any], key: str) -> str:
         return json.dumps(values[key], ensure_ascii=False) if key in values else "not set"
 

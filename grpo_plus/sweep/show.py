@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -29,7 +28,6 @@ def plan_line(manifest: SweepManifest) -> str:
 
 
 def _figures(manifest: SweepManifest) -> dict[str, dict[str, list[float]]]:
-    """Return the figures of the finished runs by title and variant, the seconds last."""
     figures: dict[str, dict[str, list[float]]] = {}
     for run in manifest.plan.runs:
         entry = manifest.of(run)
@@ -63,11 +61,6 @@ def _cell(title: str, values: Sequence[float]) -> str:
     mean, spread = mean_and_spread(values)
     places = 1 if title == SECONDS else 3
     return f"{mean:.{places}f}" + (f" ± {spread:.{places}f}" if len(values) > 1 else "")
-
-
-def console(file: TextIO) -> Console:
-    """Create a console, wide enough for labels outside a terminal."""
-    return Console(file=file, width=None if file.isatty() else 120, highlight=False)
 
 
 @dataclass

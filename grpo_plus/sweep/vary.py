@@ -59,8 +59,7 @@ def read_variants(texts: Sequence[str]) -> list[Variant]:
     for key in keys:
         if keys.count(key) > 1:
             raise SweepError(f"--vary gives {key} more than once: put all its values into one, as in {key}=a,b,c.")
-        inside = [other for other in keys if key.startswith(f"{other}.")]
-        if inside:
+        if inside := [other for other in keys if key.startswith(f"{other}.")]:
             raise SweepError(f"--vary gives both {inside[0]} and {key}, which is part of it: vary one of the two.")
     variants = [Variant(tuple(itertools.chain(*choice))) for choice in itertools.product(*groups)]
     labels = [variant.label for variant in variants]

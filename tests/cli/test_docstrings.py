@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_plus.cli._docstrings import Docs, docs_of, file_docs_of, read_docs
+from grpo_plus.cli.plugins import Docs, docs_of, file_docs_of, read_docs
 
 WHOLE = """The summary, over
     two lines.

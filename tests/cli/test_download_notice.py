@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._download_notice import download_lines, load_of
+from grpo_plus.cli._notes import download_lines, load_of
 
 EIGHT = {"model_name_or_path": "Qwen/Qwen3-8B", "load_in_4bit": True}
 

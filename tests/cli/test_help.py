@@ -11,9 +11,8 @@ from trl import DatasetMixtureConfig, GRPOConfig, ModelConfig
 
 from grpo_plus.cli import COMMANDS, main
 from grpo_plus.cli._arguments import PlusScriptArguments
-from grpo_plus.cli._help import host_options, own_options, text
+from grpo_plus.cli._help import as_written, host_options, own_options, text
 from grpo_plus.cli._parser import CommandParser
-from grpo_plus.cli._static_fields import as_written
 from grpo_plus.config import GRPOPlusConfig
 
 OWNERS = (GRPOConfig, ModelConfig, DatasetMixtureConfig)

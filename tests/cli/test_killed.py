@@ -23,10 +23,10 @@ def waiting(completions, **_):
     return [0.0 for _ in completions]
 """
 
-CHILD = "import time; from grpo_plus.cli._parent import end_with_parent; end_with_parent(); print('goes on', flush=True); time.sleep(600)"
+CHILD = "import time; from grpo_plus.cli import end_with_parent; end_with_parent(); print('goes on', flush=True); time.sleep(600)"
 PARENT = """
 import os, subprocess, sys, time
-from grpo_plus.cli._parent import naming_us
+from grpo_plus.cli import naming_us
 how, child = sys.argv[1:]
 environment = dict(os.environ)
 if how == "rank of another launcher":

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from grpo_plus.cli._plan_time import StepTime, shown
+from grpo_plus.cli.plan import StepTime, shown
 
 LORA = {"use_peft": True, "lora_target_modules": ["all-linear"], "lora_r": 4, "advantage": "center"}
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from grpo_plus.cli._parts import references
+from grpo_plus.cli.plugins import references
 from grpo_plus.objectives import objectives
 from grpo_plus.selection import selections
 

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from grpo_plus.cli._arguments import parse
 from grpo_plus.sweep.manifest import locked, open_manifest
 from grpo_plus.sweep.plan import make_plan
 from grpo_plus.sweep.runner import StopSignals, final, log_tail, run_all
-from grpo_plus.sweep.show import SweepProgress, console, result_table
+from grpo_plus.sweep.show import SweepProgress, result_table
 from grpo_plus.sweep.vary import SweepError, read_seeds, read_variants
 from tests.cli.stand_in_runs import order, stand_in
 from tests.waiting import gone
@@ -364,7 +365,7 @@ def test_markup_in_a_config(fake, capsys):
     plan, go = fake('end("done", 0)', seeds="1", vary="run_name='a[b]c',[/d]")
     assert go() == ["finished"] * 2
     again = make_plan(plan.config, read_variants(["run_name='a[b]c',[/d]"]), [1], [], plan.out)
-    console(sys.stdout).print(result_table(again, open_manifest(again)))
+    Console(width=120, highlight=False).print(result_table(again, open_manifest(again)))
     out = capsys.readouterr().out
     assert "run_name=a[b]c" in out
     assert 'run_name=["/d"]' in out
@@ -401,7 +402,7 @@ def test_tables_show_mean_and_spread_and_what_is_missing(fake, capsys):
     for seed, run in enumerate(plan.runs[:2]):
         manifest.of(run).results = {"final reward": 0.25 + 0.5 * seed, "seconds": 2.0}
     manifest.of(plan.runs[2]).results = {"final reward": 1.0, "held-out accuracy, math": 0.5, "seconds": 1.0}
-    console(sys.stdout).print(result_table(manifest))
+    Console(width=120, highlight=False).print(result_table(manifest))
     rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "advantage=" in line]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
     assert cells[0] == ["advantage=zscore", "2", "0.500 ± 0.354", "-", "2.0 ± 0.0"]

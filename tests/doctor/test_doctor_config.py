@@ -63,7 +63,7 @@ def test_a_config_for_another_machine_is_looked_at_all_the_same(look, monkeypatc
     assert "bf16" in report.one("config-not-here")["value"]
     assert report.one("golds")["value"] == "8 rows tried"
     assert "config" not in report.codes()
-    monkeypatch.setattr("grpo_plus.cli._download_notice.LARGE", 1)
+    monkeypatch.setattr("grpo_plus.cli._notes.LARGE", 1)
     assert "there is no CUDA device here" in look(use_cpu=None).one("config-not-here")["value"]
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpo_plus.doctor import machine
-from grpo_plus.doctor.disk import disk_findings
-from grpo_plus.doctor.machine import AcceleratorInfo, box_findings, machine_findings, worker_findings
+from grpo_plus.doctor.machine import AcceleratorInfo, box_findings, disk_findings, machine_findings, worker_findings
 from grpo_plus.trl.versions import source_file
 from tests.doctor.conftest import Report
 
@@ -39,7 +38,7 @@ def test_a_machine_without_a_config(doctor):
 
 INSTALLED = """
 import json
-from grpo_plus.doctor.installed import installed_findings
+from grpo_plus.doctor.machine import installed_findings
 print(json.dumps([{"code": f.code, "severity": f.severity, "thing": f.thing, "value": f.value} for f in installed_findings()]))
 """
 

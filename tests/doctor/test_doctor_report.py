@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_plus.doctor.examination import Examination
+from grpo_plus.doctor.examination import SCHEMA, Examination, data_report, exit_code, shareable, text_report
 from grpo_plus.doctor.finding import Severity, info, ok, problem, warning
-from grpo_plus.doctor.report import SCHEMA, data_report, exit_code, shareable, text_report
 from tests import started
 
 KINDS = {Severity.OK: ok("fine", "All is well."), Severity.INFO: info("told", "A thing to know.")}

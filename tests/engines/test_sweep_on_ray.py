@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import grpo_plus
-from grpo_plus.cli._parent import naming_us
+from grpo_plus.cli import naming_us
 from grpo_plus.ray import sweep as on_ray
 from grpo_plus.sweep.manifest import locked, open_manifest
 from grpo_plus.sweep.runner import StopSignals, log_tail
@@ -37,7 +37,7 @@ def digits(completions, **columns):
 '''
 
 SWEEP = (sys.executable, "-m", "grpo_plus.cli", "sweep")
-BEFORE = "from grpo_plus.cli._parent import end_with_parent\nend_with_parent()\n"
+BEFORE = "from grpo_plus.cli import end_with_parent\nend_with_parent()\n"
 
 
 @pytest.fixture(scope="module")

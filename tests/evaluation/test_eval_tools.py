@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from grpo_plus.evaluation.measure import Measure
 from grpo_plus.evaluation.run import evaluate
 from grpo_plus.evaluation.sample import SampleSettings
-from grpo_plus.evaluation.tool_use import ToolUse
+from grpo_plus.evaluation.turns import ToolUse
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import ConfigError, VerifierFailedError
 from grpo_verifiers.redaction import HIDDEN

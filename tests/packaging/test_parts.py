@@ -9,9 +9,7 @@ import pytest
 import yaml
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.cli._docstrings import USE, docs_of, file_docs_of
-from grpo_plus.cli._parts import kinds
-from grpo_plus.cli.plugins import blocks
+from grpo_plus.cli.plugins import USE, blocks, docs_of, file_docs_of, kinds
 from grpo_plus.recipe.parts import DEAD_GROUPS
 from grpo_verifiers import get_verifier
 from grpo_verifiers.turns import Call, Turn

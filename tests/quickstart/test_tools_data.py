@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grpo_plus.cli.quickstart import tools
+from grpo_plus.cli.quickstart import ROWS, tools
 from grpo_verifiers import get_verifier
 from grpo_verifiers.registry import import_reference
 from grpo_verifiers.testing.tools import check_environment
@@ -44,7 +44,7 @@ def test_from_the_head_it_is_right_exactly_where_nothing_carries():
 def test_sums_of_the_test_split_are_neither_trained_on_nor_in_the_warm_start(monkeypatch):
     monkeypatch.setattr(tools, "SOLUTIONS", 4000)
     splits, learned = tools.dataset(), tools.solutions()
-    assert {name: len(rows) for name, rows in splits.items()} == tools.ROWS
+    assert {name: len(rows) for name, rows in splits.items()} == ROWS
     assert not questions(splits["test"]) & (questions(splits["train"]) | questions(learned))
     calls = sum(len(solution) == 3 for solution in learned["solution"])
     assert calls / 4000 == pytest.approx(tools.CALLING, abs=0.03)

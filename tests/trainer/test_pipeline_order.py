@@ -21,18 +21,7 @@ from tests.trainer.conftest import capture
 
 pytestmark = pytest.mark.cpu  # exact bits
 SOURCE = Path(pipeline.__file__).read_text(encoding="utf-8")
-METHODS = {
-    "loading",
-    "loaded",
-    "training",
-    "make_batch",
-    "sample_and_score",
-    "sample",
-    "run_tools",
-    "score",
-    "micro_batch",
-}
-METHODS |= {"step", "loss", "logps", "restore", "sampler", "begin", "after_step"}
+METHODS = {"make_batch", "sample_and_score", "sample", "run_tools", "score", "micro_batch", "step", "loss", "logps", "restore"}  # fmt: skip
 DOUBLE = f"{Path(__file__).with_name('tools_of_tests.py')}:double"
 LORA = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.0, task_type="CAUSAL_LM")
 REFRESHED = {"beta": 0.1, "sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 1.0}

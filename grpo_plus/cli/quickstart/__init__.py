@@ -127,17 +127,22 @@ def distinct(source: Iterator[Any], count: int) -> list[Any]:
     return list(chains_by_question.values())
 
 
-def row(chain: SumChain) -> dict[str, Any]:
-    """Return a chain as a row of a dataset."""
+def row(chain: Any) -> dict[str, Any]:
+    """Return a chain, or a sum, as a row of a dataset."""
     return {"prompt": [{"role": "user", "content": chain.question}], "answer": str(chain.answer)}
 
 
 def dataset() -> "DatasetDict":
     """Return questions with answers: ``train``, and ``test``, which neither ``train`` nor the warm start contains."""
+    return splits(chains)
+
+
+def splits(generate: Callable[..., Iterator[Any]]) -> "DatasetDict":
+    """Return the splits of generated chains or sums."""
     from datasets import Dataset, DatasetDict
 
-    splits = {name: distinct(chains(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
-    return DatasetDict({name: Dataset.from_list([row(chain) for chain in split]) for name, split in splits.items()})
+    lists = {name: distinct(generate(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
+    return DatasetDict({name: Dataset.from_list([row(each) for each in some]) for name, some in lists.items()})
 
 
 def solutions() -> "Dataset":
@@ -242,7 +247,6 @@ def _warm(
     rate: float = RATE,
     use_cpu: bool = True,
 ) -> Path:
-    """Return the folder of the warm start on these rows, with ``tools`` in the prompts."""
     from transformers import AutoTokenizer
 
     from grpo_plus.training.rollout.markers import markers_of

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.cli.quickstart import FOLDER, distinct, is_held_out, place, untrained
+from grpo_plus.cli.quickstart import FOLDER, SOLUTIONS, is_held_out, place, row, splits, untrained
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -56,8 +56,6 @@ RESPONSE_TEMPLATE: dict[str, Any] = {
 }
 """Grammar of tool calls for transformers' ``parse_response``."""
 
-ROWS = {"train": 4096, "test": 256}
-SOLUTIONS = 16_000
 CALLING = 0.2
 """Share of the solutions that call the calculator."""
 
@@ -114,18 +112,7 @@ def sums(seed: int, *, held_out: bool = False) -> Iterator[Sum]:
 
 def dataset() -> "DatasetDict":
     """Return questions with answers: ``train``, and ``test``, which neither ``train`` nor the warm start contains."""
-    from datasets import Dataset, DatasetDict
-
-    splits = {name: distinct(sums(seed=1, held_out=name == "test"), count) for name, count in ROWS.items()}
-    rows = {
-        name: [{**prompt(one.question), "answer": str(one.answer)} for one in split] for name, split in splits.items()
-    }
-    return DatasetDict({name: Dataset.from_list(split) for name, split in rows.items()})
-
-
-def prompt(question: str) -> dict[str, Any]:
-    """Return a question as the column ``prompt`` of a row."""
-    return {"prompt": [{"role": "user", "content": question}]}
+    return splits(sums)
 
 
 def solutions() -> "Dataset":
@@ -136,7 +123,7 @@ def solutions() -> "Dataset":
     for _ in range(SOLUTIONS):
         pair = next(source)
         turns = pair.with_the_calculator() if rng.random() < CALLING else pair.from_the_head()
-        rows.append({**prompt(pair.question), "solution": turns})
+        rows.append({"prompt": row(pair)["prompt"], "solution": turns})
     return Dataset.from_list(rows)
 
 
