@@ -104,6 +104,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     """Train, save, and print the output files, or how to resume an interrupted run."""
     from grpo_plus.advantages import EstimatorOutputError
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
+    from grpo_plus.checkpoints.folder import seal_model
     from grpo_plus.cli._progress import ProgressLines
     from grpo_plus.cli.train import final_save_problem, push
     from grpo_plus.memory.errors import StepTooLargeError
