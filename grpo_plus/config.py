@@ -4,8 +4,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from grpo_plus.recipe.flags import dotted_flags, moved
-from grpo_plus.recipe.forms import normalise
+from grpo_plus.recipe.forms import dotted_flags, moved, normalise
 from grpo_plus.trl.fields import resolve_renamed_fields
 from grpo_plus.trl.versions import check_version
 
@@ -15,20 +14,12 @@ from trl import GRPOConfig  # noqa: E402 - only after a readable word about the 
 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
-from grpo_plus.recipe.critic_options import CriticOptions  # noqa: E402 - same
-from grpo_plus.recipe.flags import MOVED  # noqa: E402 - same
+from grpo_plus.recipe.forms import MOVED  # noqa: E402 - same
 from grpo_plus.recipe.host import host_check, host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
 from grpo_plus.recipe.parts import DEAD_GROUPS, fingerprint, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
-from grpo_plus.recipe.reward_model_options import RewardModelOptions  # noqa: E402 - same
-from grpo_plus.recipe.settings import (  # noqa: E402 - same
-    DiagnosisOptions,
-    EngineOptions,
-    ReportOptions,
-    RolloutOptions,
-    keys_of,
-)
+from grpo_plus.recipe.settings import OPTIONS, keys_of  # noqa: E402 - same
 from grpo_plus.recipe.values import HEADS, judge  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import Problem, raise_all  # noqa: E402 - same
@@ -39,10 +30,7 @@ ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_fla
 MAPPINGS = (*HEADS, "critic", "reward_model")
 _RECIPE = "_recipe"
 """Attribute for the recipe and its fingerprint; not a field, so it is never saved."""
-CHECKED_ELSEWHERE = (
-    *MAPPINGS,
-    *("verifiers", "eval_verifiers", "plugins", "tools", "environment"),
-)
+CHECKED_ELSEWHERE = (*MAPPINGS, *("verifiers", "eval_verifiers", "plugins", "tools", "environment"))
 """Fields with checks of their own: names, references and entries."""
 
 
@@ -69,7 +57,7 @@ class GRPOPlusConfig(GRPOConfig):
         environment: the environment that each completion plays with, in the same form; or a mapping of the values of
             the column ``environment`` to such.
         reward_model: a reward model that trains along on pairs which the other rewards order: a mapping of the options
-            of `grpo_plus.reward_model.options.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
+            of `grpo_plus.recipe.settings.RewardModelOptions`, ``{}`` for all defaults; None: there is none.
         selection: sampling weights of the prompts, as `NAME` or `{name: NAME, keyword: value}`; None leaves TRL's
             sampler, which draws all alike.
         dead_groups: the treatment of groups without contrast, from which the estimator learns nothing: ``keep`` trains
@@ -102,31 +90,27 @@ class GRPOPlusConfig(GRPOConfig):
     )
     # An entry is a name or a mapping; TRL's parser can build only the annotated type from the command line.
     verifiers: list[str] | None = field(
-        default=None,
-        metadata={"help": "Verifiers that reward: names, references, or mappings."},
+        default=None, metadata={"help": "Verifiers that reward: names, references, or mappings."}
     )
     eval_verifiers: list[str] | None = field(
-        default=None,
-        metadata={"help": "Verifiers that only score evaluations and never reward."},
+        default=None, metadata={"help": "Verifiers that only score evaluations and never reward."}
     )
     verifier_column: str | None = field(
         default=None,
         metadata={"help": "Column that holds the label of each row's verifier; unset: all score all rows."},
     )
     plugins: list[str] | None = field(
-        default=None,
-        metadata={"help": "Modules or ./files.py to import, which register parts; relative to the YAML."},
+        default=None, metadata={"help": "Modules or ./files.py to import, which register parts; relative to the YAML."}
     )
     engine: dict[str, Any] | str | None = field(
         default="auto",
         metadata={
             "help": "How the update runs: auto, packed, trimmed or stock (TRL's own); tokens_per_pass bounds memory.",
-            **dotted_flags("engine", keys_of(EngineOptions)),
+            **dotted_flags("engine", keys_of(OPTIONS["engine"])),
         },
     )
     tools: list[str] | None = field(
-        default=None,
-        metadata={"help": "Tools that the model may call: names, references, or mappings."},
+        default=None, metadata={"help": "Tools that the model may call: names, references, or mappings."}
     )
     # A name, a mapping with the key name, or such by the values of the column; a text on the command line.
     environment: str | None = field(
@@ -137,7 +121,7 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={
             "help": "A reward model that trains along: a mapping of its options, or the JSON text of one.",
-            **dotted_flags("reward_model", keys_of(RewardModelOptions)),
+            **dotted_flags("reward_model", keys_of(OPTIONS["reward_model"])),
         },
     )
     selection: dict[str, Any] | str | None = field(
@@ -158,28 +142,28 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={
             "help": "A critic, for advantage gae: its keys, as a mapping or its JSON text; {} for the defaults.",
-            **dotted_flags("critic", keys_of(CriticOptions)),
+            **dotted_flags("critic", keys_of(OPTIONS["critic"])),
         },
     )
     rollout: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "Sampling of completions: auto or stock, rows, vllm_sync; unset: auto with a part of grpo_plus.",
-            **dotted_flags("rollout", keys_of(RolloutOptions)),
+            **dotted_flags("rollout", keys_of(OPTIONS["rollout"])),
         },
     )
     report: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "Record for the report: true, false, or {every: STEPS}; unset: true with a part of grpo_plus.",
-            **dotted_flags("report", keys_of(ReportOptions)),
+            **dotted_flags("report", keys_of(OPTIONS["report"])),
         },
     )
     diagnosis: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "A judge against reward hacking (judge, every, sample, against); stop_on ends the run.",
-            **dotted_flags("diagnosis", keys_of(DiagnosisOptions)),
+            **dotted_flags("diagnosis", keys_of(OPTIONS["diagnosis"])),
         },
     )
 

@@ -73,7 +73,6 @@ def failed_write(error: BaseException, folder: Path) -> FailedWrite | None:
 
 
 def _number(error: BaseException, folder: Path) -> int | None:
-    """The operating system's number of a failed write, from any of the writing libraries."""
     if isinstance(error, OSError) and error.errno is not None:
         inside = error.filename is not None and Path(str(error.filename)).absolute().is_relative_to(folder.absolute())
         return error.errno if inside or (error.filename is None and error.errno in (*_FULL, *_BROKEN)) else None

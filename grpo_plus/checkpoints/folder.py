@@ -1,4 +1,4 @@
-"""The checkpoints in a run's folder: completeness, order of writing, and rotation."""
+"""The checkpoints in a run's folder: completeness, order of writing, rotation, resuming, and the final model."""
 
 import contextlib
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.checkpoints import manifest
+from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.files import read_text
 
 STATE_FILE = "grpo_plus_state.json"
@@ -181,10 +182,89 @@ def _is_sealed(checkpoint: Path) -> bool:
 
 
 def _changed(checkpoint: Path) -> float:
-    """The time of the host's state file, or of the folder."""
     for path in (checkpoint / _TRAINER_STATE, checkpoint):
         try:
             return path.stat().st_mtime
         except OSError:
             continue
     return 0.0
+
+
+NEWEST = "last"
+
+
+class CheckpointError(ConfigError):
+    """There is no such checkpoint, or it is torn."""
+
+
+def resume_choice(value: Any, folder: Path) -> Choice:
+    """The checkpoint that ``resume_from_checkpoint`` means to a trainer.
+
+    ``value`` is a path, or True or ``last`` for the newest complete checkpoint in the folder.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or it is torn; names the file and the newest complete checkpoint.
+    """
+    return newest(value, folder) if value is True or value == NEWEST else by_path(Path(value), folder)
+
+
+def newest(value: Any, folder: Path) -> Choice:
+    """The newest complete checkpoint in a folder; ``value`` is that of the option.
+
+    Raises:
+        CheckpointError: none is complete; names each that is torn, and why.
+    """
+    choice = choose(folder)
+    if choice.checkpoint is None:
+        why = f"there is nothing to resume: {folder} holds no complete checkpoint"
+        way = "Leave the option out to start from the beginning."
+        torn = "".join(f"\n  {line}" for line in choice.passed_over)
+        raise CheckpointError([f"resume_from_checkpoint is {value!r}, but {why}. {way}{torn}"])
+    return choice
+
+
+def by_path(checkpoint: Path, folder: Path) -> Choice:
+    """A checkpoint by its path; ``folder`` is the run's."""
+    if not checkpoint.is_dir():
+        raise CheckpointError([f"resume_from_checkpoint: there is no folder {str(checkpoint)!r}. {newest_one(folder)}"])
+    if reason := problem(checkpoint):
+        raise CheckpointError(
+            [f"resume_from_checkpoint: {checkpoint} is no complete checkpoint: {reason}. {newest_one(folder)}"]
+        )
+    return Choice(checkpoint, ())
+
+
+def newest_one(folder: Path) -> str:
+    """Describe the newest complete checkpoint of a run."""
+    last = last_checkpoint(folder, hashes=False)
+    return f"The newest complete one in {folder} is {last.name}." if last else f"{folder} holds no complete checkpoint."
+
+
+MODEL_FILE = "grpo_plus_model.json"
+"""The manifest of weights, config and tokenizer; written when nothing of the run is left to do."""
+_MODEL_WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
+_MODEL_CONFIG = ("config.json", "generation_config.json", "adapter_config.json", "*processor_config.json")
+_TOKENIZER = ("tokenizer*", "chat_template*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt")
+_MODEL_PARTS = (*_MODEL_WEIGHTS, *_MODEL_CONFIG, *_TOKENIZER, "*.model")
+
+
+def seal_model(folder: Path, step: int) -> None:
+    """Write the manifest of the model in a run's folder, after ``step`` optimizer steps."""
+    files = {path for pattern in _MODEL_PARTS for path in folder.glob(pattern) if path.is_file()}
+    manifest.write(folder, step, files, name=MODEL_FILE)
+
+
+def unseal_model(folder: Path) -> None:
+    """Remove the manifest: the run continues, so the model is outdated."""
+    (folder / MODEL_FILE).unlink(missing_ok=True)
+
+
+def is_model_of(checkpoint: Path) -> bool:
+    """True if the model next to a checkpoint is complete and was written after it, at the same step."""
+    folder = checkpoint.parent
+    try:
+        sealed = manifest.read(folder, MODEL_FILE)
+    except manifest.ManifestError:
+        return False
+    same = sealed.step == step_of(checkpoint) and sealed.time >= written(checkpoint)
+    return same and manifest.problem(folder, MODEL_FILE) is None

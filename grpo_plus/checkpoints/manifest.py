@@ -153,7 +153,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _seal(content: Mapping[str, Any]) -> str:
-    """The hash of a manifest without its own."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -18,14 +18,14 @@ from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, Device, fill_parser
-from grpo_plus.recipe.flags import add_dotted_flags, dotted_flags, moved
+from grpo_plus.recipe.forms import add_dotted_flags, dotted_flags, moved
 from grpo_plus.recipe.host import host_problems
 from grpo_plus.recipe.launch import launching
+from grpo_plus.recipe.recipe import call_problems
 from grpo_plus.recipe.rewards import idle_problems
-from grpo_plus.recipe.tools import call_problems
 from grpo_plus.recipe.values import is_off, judge, mapping, mapping_or_none, read_yaml
-from grpo_plus.warm_start.options import KEYS as WARM_START_KEYS
-from grpo_plus.warm_start.options import warm_start_problems
+from grpo_plus.warm_start.store import KEYS as WARM_START_KEYS
+from grpo_plus.warm_start.store import warm_start_problems
 from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
 from grpo_verifiers.errors.messages import did_you_mean
 

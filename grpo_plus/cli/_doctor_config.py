@@ -176,7 +176,7 @@ class _ConfigCheck:
         )
 
     def _schemas(self, data: _Data) -> list[Any]:
-        from grpo_plus.recipe.tools import schemas_of
+        from grpo_plus.recipe.recipe import schemas_of
 
         return schemas_of(self.args.recipe, {name: values[0] for name, values in data.sample.items() if values})
 

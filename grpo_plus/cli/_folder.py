@@ -13,9 +13,22 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from grpo_plus.checkpoints import final_model
-from grpo_plus.checkpoints.choice import NEWEST, CheckpointError, by_path, newest
-from grpo_plus.checkpoints.folder import Choice, checkpoints, choose, clean, is_intact, read_json, remove, weights_only
+from grpo_plus.checkpoints.folder import (
+    NEWEST,
+    CheckpointError,
+    Choice,
+    by_path,
+    checkpoints,
+    choose,
+    clean,
+    is_intact,
+    is_model_of,
+    newest,
+    read_json,
+    remove,
+    unseal_model,
+    weights_only,
+)
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import open_own, read_text
@@ -45,7 +58,7 @@ def start_of(args: Any, base: Path) -> RunStart:
         message = "The run starts from the beginning." if choice.passed_over else ""
     elif left_to_train(checkpoint, args):
         message = resume_message(checkpoint)
-    elif checkpoint.parent.resolve() == folder.resolve() and not final_model.is_of(checkpoint):
+    elif checkpoint.parent.resolve() == folder.resolve() and not is_model_of(checkpoint):
         message = f"{checkpoint} is at the end of this run, but the model in {folder} is not: it is saved now."
     else:
         done = f"{checkpoint} is at the end of this run already: nothing is left to train"
@@ -120,7 +133,7 @@ def clear(folder: Path, old: list[Path], *, resumes: bool) -> list[str]:
     """Remove checkpoints and files left by killed runs; return the messages about it."""
     try:
         clean(folder)
-        final_model.unseal(folder)
+        unseal_model(folder)
         for path in old:
             remove(path)
     except OSError as error:

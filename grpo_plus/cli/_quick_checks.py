@@ -12,7 +12,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.cli._data import READERS, local_data, local_model
 from grpo_plus.cli._help import host_options, own_options
 from grpo_plus.cli._parser import by_option, repeated
-from grpo_plus.recipe.flags import KeywordAction, moved
+from grpo_plus.recipe.forms import KeywordAction, moved
 from grpo_plus.recipe.values import read_yaml
 from grpo_plus.trl.versions import source_file
 from grpo_verifiers.errors.messages import nearest

@@ -113,7 +113,7 @@ def _make(  # noqa: PLR0917
 
     from grpo_plus.warm_start.examples import encode
     from grpo_plus.warm_start.make import FOLDER, obtain, store_of
-    from grpo_plus.warm_start.options import WarmStart
+    from grpo_plus.warm_start.store import WarmStart
 
     args = parsed.training
     settings, measure = parsed.warm_start or {}, parsed.measure or {}
@@ -175,7 +175,8 @@ def _chats(args: Any, tokenizer: Any) -> Any:
 def _rows(parsed: "Parsed", settings: Mapping[str, Any], tokenizer: Any, splits: Any) -> tuple[list[Any], str]:
     """Return prompts with their solutions, and the column of the solutions."""
     from grpo_plus.cli._data import load_rows, pick_split
-    from grpo_plus.recipe.tools import COLUMN, schemas_of
+    from grpo_plus.recipe.entries import COLUMN
+    from grpo_plus.recipe.recipe import schemas_of
 
     column = settings.get("solution", "solution")
     if named := settings.get("dataset"):
@@ -224,7 +225,7 @@ def _sharded(args: Any) -> str | None:
 
 def warm_start_lines(settings: Mapping[str, Any] | None, *, adapter: bool) -> list[str]:
     """Return the lines on the warm start for ``explain``."""
-    from grpo_plus.warm_start.options import ADAPTER_RATE, FULL_RATE
+    from grpo_plus.warm_start.store import ADAPTER_RATE, FULL_RATE
 
     if settings is None:
         return []

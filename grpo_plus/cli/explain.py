@@ -318,8 +318,7 @@ def _sync(parsed: "Parsed") -> str:
 
 
 def _run_lines(config: "GRPOPlusConfig", way: str) -> list[str]:
-    from grpo_plus.recipe.choice import ConfigFacts
-    from grpo_plus.recipe.truncation import shown
+    from grpo_plus.recipe.choice import ConfigFacts, shown
 
     rollout = config.recipe.rollout
     if config.use_vllm:

@@ -103,8 +103,8 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
 def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", arguments: Sequence[str]) -> int:
     """Train, save, and print the output files, or how to resume an interrupted run."""
     from grpo_plus.advantages import EstimatorOutputError
-    from grpo_plus.checkpoints import final_model
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
+    from grpo_plus.checkpoints.folder import seal_model
     from grpo_plus.cli._progress import ProgressLines
     from grpo_plus.cli.train import final_save_problem, push
     from grpo_plus.memory.errors import StepTooLargeError
@@ -113,7 +113,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.training.observers.interrupt import EvaluationInterrupted, Interruption
     from grpo_plus.training.resume.state import StateError
     from grpo_plus.training.rollout.vllm_drift import DriftError
-    from grpo_plus.trl.checkpoint import save_checkpoint_now
+    from grpo_plus.trl.logs import save_checkpoint_now
     from grpo_verifiers.errors import ConfigError, VerifierError
 
     args, folder = parsed.training, Path(parsed.training.output_dir)
@@ -173,7 +173,7 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         return UNSAVED
     if _is_main():
         with contextlib.suppress(OSError):  # the same command would save the model once more
-            final_model.seal(folder, trainer.state.global_step)
+            seal_model(folder, trainer.state.global_step)
     return 0
 
 
@@ -352,7 +352,7 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
     """Print one prompt as the model reads it, since most mistakes are visible there, with notes about it."""
     from grpo_plus.cli._notes import template_notes
     from grpo_plus.cli._prompts import sample
-    from grpo_plus.recipe.tools import schemas_of
+    from grpo_plus.recipe.recipe import schemas_of
 
     tools = schemas_of(args.recipe, row)
     keywords = {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}

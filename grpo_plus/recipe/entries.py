@@ -1,4 +1,4 @@
-"""The ``verifiers`` lists of a config: names or mappings with closed keys, built into verifiers."""
+"""Verifiers, ``tools`` and ``environment`` of a config: names or mappings with closed keys, built into parts."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +9,8 @@ from grpo_verifiers.base.traits import OnError
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
 from grpo_verifiers.errors.messages import label_problem, nearest
 from grpo_verifiers.options import Range, fits, value_problems
+from grpo_verifiers.tools.part import ToolPart
+from grpo_verifiers.tools.registry import duplicate_names, get_environment, get_tool
 from grpo_verifiers.verdict import LARGEST
 
 KEYS = ("name", "label", "weight", "columns", "timeout", "on_error", "isolation")
@@ -174,3 +176,59 @@ def _form_problems(where: str, values: Mapping[str, Any]) -> list[str]:
     if label is not None and (problem := label_problem(label)):
         problems.append(f"{where}: {problem}")
     return problems
+
+
+TOOL_KEYS = ("name", "label", "timeout")
+COLUMN = "environment"
+"""The dataset column that names the environment of each row, where there are several."""
+
+
+def choose_tools(config: Any) -> tuple[Any, list[Problem]]:
+    """The tools of a config, its environments by the column's value (None: one for all rows), and their problems."""
+    problems: list[Problem] = []
+    tools = [
+        part
+        for at, item in enumerate(config.tools or [])
+        if (part := _build_tool(get_tool, f"tools[{at}]", item, problems)) is not None
+    ]
+    environments: dict[str | None, ToolPart] = {}
+    for value, item in _environments(config.environment):
+        where = COLUMN if value is None else f"{COLUMN}[{value!r}]"
+        part = _build_tool(get_environment, where, item, problems)
+        if part is not None:
+            environments[value] = part
+    if not problems:
+        problems += duplicate_names(tools, list(environments.values()))
+        problems += _silent(tools, list(environments.values()))
+    return (tuple(tools), environments), problems
+
+
+def _silent(tools: Sequence[ToolPart], environments: Sequence[ToolPart]) -> list[str]:
+    """Environments that are never called: turns and states follow calls only."""
+    if not environments or any(part.methods for part in (*tools, *environments)):
+        return []
+    names = ", ".join(dict.fromkeys(part.label for part in environments))
+    text = f"environment: {names} has no public method that the model could call, and there are no tools"
+    return [f"{text}: add one (class methods, static methods and names with _ are none), or reward with a verifier."]
+
+
+def _environments(environment: Any) -> Iterable[tuple[str | None, Any]]:
+    if isinstance(environment, Mapping) and environment and "name" not in environment:
+        return [(str(value), item) for value, item in environment.items()]
+    return [] if environment is None else [(None, environment)]
+
+
+def _build_tool(get: Any, where: str, item: Any, problems: list[Problem]) -> ToolPart | None:
+    name, values, keywords, wrong = read_entry(where, item, TOOL_KEYS, ("base",))
+    problems += wrong
+    if wrong:
+        return None
+    try:
+        part: ToolPart = get(name, label=values.get("label"), timeout=values.get("timeout"), **keywords)
+    except PluginError as error:
+        problems.append(error)
+    except VerifierError as error:
+        problems += [f"{where}: {line}" for line in str(error).splitlines()]
+    else:
+        return part
+    return None

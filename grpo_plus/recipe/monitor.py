@@ -63,20 +63,16 @@ def monitor_problems(config: Any, recipe: Any) -> list[str]:
 
 def unreachable_findings(config: Any, recipe: Any, names: Sequence[str]) -> list[str]:
     """Findings of ``stop_on`` that nothing in the config, which may be TRL's own, can bring about."""
-
-    def chosen(name: str) -> Any:
-        return getattr(config, name, None)
-
     evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"
     judged = evaluates and any(part.verifier.required_columns for part in recipe.eval_verifiers)
     needs = {
         "hacking": (
-            judged or read_form(FIELD, chosen(FIELD)).get("judge") is not None,
+            judged or read_form(FIELD, getattr(config, FIELD, None)).get("judge") is not None,
             "judge, and no evaluation by a verifier in eval_verifiers that reads a column of the dataset",
             "set diagnosis: {judge: strict}, or eval_verifiers and eval_strategy",
         ),
-        "critic_useless": (chosen("critic") is not None, "critic", "set critic"),
-        "reward_model_chance": (chosen("reward_model") is not None, "reward_model", "set reward_model"),
+        "critic_useless": (getattr(config, "critic", None) is not None, "critic", "set critic"),
+        "reward_model_chance": (getattr(config, "reward_model", None) is not None, "reward_model", "set reward_model"),
         "states_all_different": (recipe.names.get("advantage") == "gigpo", "advantage: gigpo", "set advantage: gigpo"),
     }
     return [
@@ -126,12 +122,10 @@ def checks_during(steps: int, every: int, micro: int, accumulation: int, most: i
 
 
 def _looks(config: Any) -> int:
-    """Micro-batches that a generation batch is trained on."""
     return steps_per_generation(config) * at_least_1(config.num_iterations)
 
 
 def _prompts(config: Any) -> int:
-    """Prompts of a generation batch."""
     rows: int | None = config.generation_batch_size
     if rows is None:
         rows = at_least_1(config.per_device_train_batch_size) * process_count() * steps_per_generation(config)

@@ -12,15 +12,12 @@ from grpo_plus.advantages.checking import parts_of as estimators_of
 from grpo_plus.objectives import Objective, objectives
 from grpo_plus.objectives.compose import compose_objective
 from grpo_plus.recipe.choice import ConfigFacts
-from grpo_plus.recipe.critic_options import CriticOptions
-from grpo_plus.recipe.entries import build_verifiers, read_entries, verifier_problems
+from grpo_plus.recipe.entries import build_verifiers, choose_tools, read_entries, verifier_problems
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected
-from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_plus.recipe.rewards import advantage_problems, equivalent_advantage, start_problems, weight_among
-from grpo_plus.recipe.settings import DiagnosisOptions, EngineOptions, ReportOptions, RolloutOptions
+from grpo_plus.recipe.settings import OPTIONS
 from grpo_plus.recipe.table import parts_of
-from grpo_plus.recipe.tools import choose_tools
 from grpo_plus.recipe.values import HEADS
 from grpo_plus.selection import selections
 from grpo_plus.selection.checking import keyword_problems as selection_problems
@@ -36,21 +33,9 @@ from grpo_verifiers.registry import Registry
 from grpo_verifiers.rules import broken_rules
 from grpo_verifiers.verifying import REGISTRY
 
-_REGISTRIES: Mapping[str, Registry[Any]] = {
-    "advantage": advantages,
-    "objective": objectives,
-    "selection": selections,
-}
+_REGISTRIES: Mapping[str, Registry[Any]] = {"advantage": advantages, "objective": objectives, "selection": selections}
 DEAD_GROUPS: Mapping[str, Any] = {"keep": Keep, "resample": Resample, "roulette": Roulette, "replay": Replay}
 """The ways with dead groups, each with the class whose fields are its keywords."""
-_OPTIONS: Mapping[str, Any] = {
-    "engine": EngineOptions,
-    "rollout": RolloutOptions,
-    "report": ReportOptions,
-    "diagnosis": DiagnosisOptions,
-    "critic": CriticOptions,
-    "reward_model": RewardModelOptions,
-}
 READ = (
     *("advantage", "objective", "selection", "dead_groups", "verifiers", "eval_verifiers", "verifier_column"),
     *("plugins", "tools", "environment", "critic", "reward_model", "engine", "rollout", "report", "diagnosis"),
@@ -79,8 +64,8 @@ def read_recipe(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[Rec
     eval_verifiers, wrong_eval_verifiers = build_verifiers(eval_entries, config.plugins)
     wrong_labels = verifier_problems(config, entries, eval_entries)
     origins = {part.label: REGISTRY.way(part.entry.name) for part in (*verifiers, *eval_verifiers)}
-    monitor, wrong_monitor = choose_monitor(options["diagnosis"], verifiers, config.plugins)
     (tools, environments), wrong_tools = choose_tools(config)
+    monitor, wrong_monitor = choose_monitor(options["diagnosis"], verifiers, config.plugins)
 
     names = {field: keys[field]["name"] for field in _REGISTRIES if keys[field]}
     keywords = {field: {key: value for key, value in keys[field].items() if key != "name"} for field in names}
@@ -162,7 +147,6 @@ def _part(
     kind: type,
     problems_of: Callable[..., list[str]],
 ) -> tuple[Any, list[Problem]]:
-    """The part of a registry with its keywords, None without one; problems of both."""
     if field not in names:
         return None, []
     try:
@@ -176,7 +160,7 @@ def _options(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[dict[s
     """The options of each field, and their problems; with a problem the defaults, None for a part of its own."""
     options: dict[str, Any] = {}
     problems: list[str] = []
-    for field, schema in _OPTIONS.items():
+    for field, schema in OPTIONS.items():
         values = getattr(config, field)
         if field in HEADS:
             values = {
@@ -193,7 +177,6 @@ def _options(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[dict[s
 
 
 def _dead_groups(config: Any, keys: Mapping[str, Any]) -> tuple[DeadGroups, list[str]]:
-    """The way with dead groups, unset keywords at their defaults, and its problems."""
     name, keywords = keys.get("name"), {key: value for key, value in keys.items() if key != "name"}
     if name is None or name not in DEAD_GROUPS:
         return DeadGroups(), [f"dead_groups: {unknown('name', str(name), list(DEAD_GROUPS))}"]

@@ -1,18 +1,17 @@
 """`Recipe`: the parts of a run, resolved once from the names in its config and frozen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from grpo_plus.recipe.entries import VerifierPart
-from grpo_plus.recipe.settings import EngineOptions, ReportOptions, RolloutOptions
+from grpo_plus.recipe.entries import COLUMN, VerifierPart
+from grpo_plus.recipe.settings import CriticOptions, EngineOptions, ReportOptions, RewardModelOptions, RolloutOptions
+from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
     from grpo_plus.objectives import Objective
-    from grpo_plus.recipe.critic_options import CriticOptions
-    from grpo_plus.recipe.reward_model_options import RewardModelOptions
     from grpo_plus.selection import Selection
     from grpo_verifiers.tools.part import ToolPart
 
@@ -91,13 +90,13 @@ class Recipe:
     eval_verifiers: tuple[VerifierPart, ...] = ()
     verifier_column: str | None = None
     reward_weights: tuple[float, ...] | None = None
-    reward_model: "RewardModelOptions | None" = None
+    reward_model: RewardModelOptions | None = None
     tools: tuple["ToolPart", ...] = ()
     environments: Mapping[str | None, "ToolPart"] = field(default_factory=dict)
     engine: EngineOptions = field(default_factory=lambda: EngineOptions("stock"))
     selection: Selected | None = None
     dead_groups: DeadGroups = field(default_factory=DeadGroups)
-    critic: "CriticOptions | None" = None
+    critic: CriticOptions | None = None
     monitor: Monitor | None = None
     stop_on: tuple[str, ...] = ()
     rollout: RolloutOptions = field(default_factory=lambda: RolloutOptions("stock"))
@@ -153,3 +152,39 @@ def recipe_of(args: Any) -> Recipe:
         return Recipe()
     recipe: Recipe = args.current_recipe()
     return recipe
+
+
+def call_problems(recipe: Recipe, own: Sequence[str], iterations: int | None, *, open_ended: bool) -> list[str]:
+    """Verifiers and a limit of calls without any tool, and names that no tool has.
+
+    ``own`` names the trainer's own tools; with ``open_ended`` it may have more of them.
+    """
+    if open_ended:
+        return []
+    parts = [*recipe.tools, *recipe.environments.values()]
+    names = [*own, *(method.name for part in parts for method in part.methods)]
+    verifiers = [part for part in (*recipe.verifiers, *recipe.eval_verifiers) if part.entry.name in _OF_CALLS]
+    if not names:
+        nothing = "but nothing can be called: set tools or environment"
+        problems = [f"the verifier {part.label!r} looks at calls, {nothing}, or remove it." for part in verifiers]
+        if iterations is not None:
+            problems.append(f"max_tool_calling_iterations is {iterations}, {nothing}, or remove it.")
+        return problems
+    return [
+        f"the verifier {part.label!r}: {unknown('tool', name, names)}"
+        for part in verifiers
+        if part.entry.name == "tool_used"
+        for name in part.entry.kwargs.get("names", ())
+        if name not in names
+    ]
+
+
+_OF_CALLS = ("tool_used", "tool_valid", "turns_overlong")
+
+
+def schemas_of(recipe: Recipe, row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schemas that the model sees in a row's prompt."""
+    several = None not in recipe.environments
+    environment = recipe.environments.get(row.get(COLUMN) if several else None)
+    parts = [*recipe.tools, *([environment] if environment is not None else [])]
+    return [method.schema for part in parts for method in part.methods]

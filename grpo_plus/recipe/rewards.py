@@ -13,7 +13,7 @@ from grpo_plus.advantages import Estimator, get_advantage, parameters_of
 from grpo_plus.checkpoints.reward_model import read_kind
 from grpo_plus.recipe.entries import VerifierEntry
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_plus.recipe.reward_model_options import NAME, WEIGHT, RewardModelOptions
+from grpo_plus.recipe.settings import DEFAULT_WEIGHT, REWARD_MODEL, RewardModelOptions
 from grpo_verifiers.errors.messages import unknown
 
 
@@ -24,7 +24,7 @@ def named_weights(recipe: Recipe, functions: Sequence[str]) -> list[tuple[str, f
     the last.
     """
     learned = [recipe.reward_model.weight] if recipe.reward_model is not None and recipe.reward_model.rewards else []
-    names = [*functions, *(part.label for part in recipe.verifiers), *(NAME for _ in learned)]
+    names = [*functions, *(part.label for part in recipe.verifiers), *(REWARD_MODEL for _ in learned)]
     own = [*(None for _ in functions), *(part.weight for part in recipe.verifiers), *learned]
     weights = recipe.reward_weights or ()
     weights = weights if len(weights) == len(names) else (1.0,) * len(names)
@@ -212,7 +212,6 @@ def running_advantage(
 def _rewards(
     recipe: Recipe, givers: Mapping[str, bool | None], functions: Sequence[str] = (), owned: Sequence[str] = ()
 ) -> list[WeightedReward]:
-    """Every reward with its weight."""
     listed = [
         WeightedReward(name, weight, givers.get(name, False)) for name, weight in named_weights(recipe, functions)
     ]
@@ -286,7 +285,7 @@ def _step_source_problems(recipe: Recipe, entries: Sequence[VerifierEntry]) -> l
 def weight_among(weights: Sequence[float] | None) -> float | None:
     """The weight that runs where the options have none; None for the 0 that is refused."""
     if weights is None:
-        return WEIGHT
+        return DEFAULT_WEIGHT
     return (weights[-1] if weights else None) or None
 
 
@@ -316,10 +315,10 @@ def step_giver(recipe: Recipe) -> str:
 
 def name_problems(functions: Sequence[str]) -> list[str]:
     """A reward whose column has the name of the reward model's."""
-    if NAME not in functions:
+    if REWARD_MODEL not in functions:
         return []
     which = "a reward function, or a reward model by its folder, is named"
-    return [f"{which} {NAME!r}, which is the name of the column of reward_model: give it another name."]
+    return [f"{which} {REWARD_MODEL!r}, which is the name of the column of reward_model: give it another name."]
 
 
 def label_problems(recipe: Recipe, functions: Sequence[str]) -> list[str]:

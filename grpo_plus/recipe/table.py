@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from grpo_plus.objectives.objective import reads_old_logps
-from grpo_plus.recipe.choice import ConfigFacts
+from grpo_plus.recipe.choice import UNSCORED, ConfigFacts
 from grpo_plus.recipe.recipe import recipe_of
-from grpo_plus.recipe.reward_model_options import NAME
-from grpo_plus.recipe.settings import DiagnosisOptions
-from grpo_plus.recipe.truncation import UNSCORED
+from grpo_plus.recipe.settings import REWARD_MODEL, DiagnosisOptions
 from grpo_verifiers.redaction import get_logger
 from grpo_verifiers.rules import Condition, ConfigPart, PartRule, broken_rules, excludes, needs, notes, replaces
 
@@ -247,8 +245,9 @@ PARTS = (
               ("epochs batch_size learning_rate pairs replay history", "every is 0, so it is never trained",
                lambda o: o.every == 0),
           ) for key in keys.split()),
-        excludes(f"the verifier label {NAME!r}", "it is the name of its column", way="Give the verifier another label",
-                 when=lambda c: any(part.label == NAME for part in (*c.recipe.verifiers, *c.recipe.eval_verifiers))),
+        excludes(f"the verifier label {REWARD_MODEL!r}", "it is the name of its column",
+                 way="Give the verifier another label", when=lambda c: REWARD_MODEL in
+                 [part.label for part in (*c.recipe.verifiers, *c.recipe.eval_verifiers)]),
         excludes("reward_model.weight", "reward_weights ({c.config.reward_weights}) has its weight, too",
                  way="Keep one of the two",
                  when=lambda c: c["reward_model.weight"] and c.config.reward_weights is not None),

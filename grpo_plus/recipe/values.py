@@ -68,12 +68,13 @@ class StrictLoader(yaml.SafeLoader):
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, str | int | float | bool) and key in keys:
+            if not isinstance(key, str | int | float | bool):
+                continue
+            if key in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} appears twice", key_node.start_mark
                 )
-            if isinstance(key, str | int | float | bool):
-                keys.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -199,12 +200,7 @@ OURS = (
 
 
 class Judgement(NamedTuple):
-    """Problems and corrections of a config's values.
-
-    Attributes:
-        problems: by field, each one line.
-        instead: values to continue with: defaults in the place of wrong values, and right values in their field's type.
-    """
+    """Problems by field, one line each, and values ``instead``: defaults for wrong ones, right ones in their type."""
 
     problems: Mapping[str, str]
     instead: Mapping[str, Any]
@@ -314,7 +310,6 @@ def _fits(spec: "Field[Any]", kinds: set[Any], value: Any) -> bool:
 
 
 def _items(kind: Any) -> Any:
-    """The type of the items of a list; None for another kind."""
     return typing.get_args(kind)[0] if typing.get_origin(kind) is list else None
 
 

@@ -10,8 +10,5 @@ if TYPE_CHECKING:
     from grpo_plus.record.reader import Run as Run
     from grpo_plus.record.reader import open_run as open_run
 
-_WHERE = {
-    "files": "RunError mark_sweep",
-    "reader": "Run open_run",
-}
+_WHERE = {"files": "RunError mark_sweep", "reader": "Run open_run"}
 __getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)

@@ -13,18 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.record import schema
-from grpo_plus.record.files import (
-    FINDINGS,
-    FOLDER,
-    GROUPS,
-    METRICS,
-    PROMPTS,
-    RUN,
-    SCHEMA,
-    SWEEP,
-    RunError,
-    read_lines,
-)
+from grpo_plus.record.files import FINDINGS, FOLDER, GROUPS, METRICS, PROMPTS, RUN, SCHEMA, SWEEP, RunError, read_lines
 from grpo_verifiers.files import read_text
 from grpo_verifiers.stats import Interval
 
@@ -220,10 +209,8 @@ def _is_alive(pid: Any) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -251,7 +238,6 @@ def _effective(path: Path, kind: type, damage: list[str]) -> list[dict[str, Any]
 
 
 def _runs_inside(folder: Path) -> str:
-    """A sentence that names runs one or two levels below."""
     folders = []
     for pattern in (f"*/{FOLDER}/{RUN}", f"*/*/{FOLDER}/{RUN}", f"*/checkpoint-*/{_STATE}"):
         folders += [str(path.parent.parent) for path in folder.glob(pattern)]
@@ -266,7 +252,6 @@ def read_measured(folder: Path) -> dict[str, Measured]:
 
 
 def _results(path: Path) -> tuple[dict[str, Interval], dict[str, Interval]]:
-    """The accuracies, and the gains."""
     try:
         results = json.loads(read_text(path))["results"]
         accuracies = {str(k): share for k, each in results["verifiers"].items() if (share := _accuracy(each))}
@@ -292,7 +277,6 @@ def _share(result: Any, least: float) -> Interval | None:
 
 
 def _states(folder: Path) -> list[Path]:
-    """The trainer states of a run's folder, by step."""
     states = [path for path in folder.glob(f"checkpoint-*/{_STATE}") if _NUMBERED.fullmatch(path.parent.name)]
     states.sort(key=lambda path: int(path.parent.name.rpartition("-")[2]))
     return [*states, *([folder / _STATE] if (folder / _STATE).is_file() else [])]

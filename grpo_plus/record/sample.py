@@ -1,14 +1,17 @@
-"""Choose the groups of a generation batch to record, and shape their completions."""
+"""Choose the groups of a generation batch to record, and shape their completions and turns, bounded in bytes."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.record.turns import judged_turns
 from grpo_plus.sampling.token_spans import Decode, token_ends, token_span
-from grpo_verifiers.redaction import redact_text
+from grpo_verifiers.redaction import redact, redact_text
+from grpo_verifiers.stats import evenly
+from grpo_verifiers.turns import Turn
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import StepScores
+
 
 GROUPS_PER_BATCH = 4
 TOKENS_KEPT = 2048
@@ -32,14 +35,8 @@ def choose(totals: Sequence[float | None], size: int, most: int = GROUPS_PER_BAT
         contrast = bool(scored) and max(scored) - min(scored) > 1e-6 * max(1.0, *map(abs, scored))
         (live if contrast else dead).append(group)
     dead_count = min(len(dead), max(1, most - len(live))) if most > 1 else 0
-    chosen = _spread(live, most - dead_count)
-    return sorted([*chosen, *_spread(dead, most - len(chosen))])
-
-
-def _spread(items: Sequence[int], count: int) -> list[int]:
-    if len(items) <= count:
-        return list(items)
-    return [items[position * len(items) // count] for position in range(count)]
+    chosen = evenly(live, most - dead_count)
+    return sorted([*chosen, *evenly(dead, most - len(chosen))])
 
 
 def as_text(message: Any) -> str:
@@ -116,7 +113,7 @@ def completion_record(
     }
     if row.get("turns") is not None:
         judged = steps or next((one["steps"] for one in record["verdicts"] if one.get("steps")), [])
-        record["turns"] = judged_turns(row["turns"], advantages if per_token else row["advantage"], judged, digits)
+        record["turns"] = judged_turns(row["turns"], advantages if per_token else row["advantage"], judged)
     if len(ids) > TOKENS_KEPT:
         head = TOKENS_KEPT // 2
         record["left_off"] = [head, len(ids) - TOKENS_KEPT]
@@ -153,3 +150,80 @@ def digits(value: float, most: int = SINGLE) -> float:
 
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+MOST_TURNS = 64
+MOST_CALLS = 16
+"""Of one turn."""
+MOST_TEXT = 2000
+"""Characters of a text, of arguments, and of a result."""
+MOST_NAME = 120
+MOST_ALL = 40_000
+"""Characters of all turns of a completion together."""
+CUT = "…"
+
+
+def turn_rows(turns: Sequence[Turn], spans: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    """The turns of a completion as plain data without secrets; texts that do not fit are cut and end with ``…``.
+
+    ``spans`` are the tokens of each turn. Turns and calls above the bounds are left out.
+    """
+    left = MOST_ALL
+
+    def clipped(value: Mapping[str, Any] | str, most: int = MOST_TEXT) -> str:
+        nonlocal left
+        most = min(most, left)
+        if not most:  # nothing is stored, so no search for secrets
+            return CUT if value != "" else ""
+        text = value if isinstance(value, str) else json.dumps(redact(dict(value)), ensure_ascii=False, default=str)
+        safe = redact_text(text[: 4 * MOST_TEXT])  # before the cut, which could halve a key
+        result = safe if len(safe) <= most else safe[: most - 1] + CUT
+        left -= len(result)
+        return result
+
+    return [
+        {
+            "tokens": list(span),
+            "text": clipped(turn.text),
+            "calls": [
+                {
+                    "name": clipped(call.name, MOST_NAME),
+                    "arguments": clipped(call.arguments),
+                    "result": clipped(call.result),
+                    "status": call.status,
+                    "seconds": round(call.seconds, 4),
+                }
+                for call in turn.calls[:MOST_CALLS]
+            ],
+            "left_out": max(0, len(turn.calls) - MOST_CALLS),
+            "state": None if turn.state is None else clipped(str(turn.state), MOST_NAME),
+            "reward": turn.reward,
+        }
+        for turn, span in list(zip(turns, spans, strict=True))[:MOST_TURNS]
+    ]
+
+
+def judged_turns(
+    turns: Sequence[Mapping[str, Any]],
+    advantage: float | Sequence[float],
+    steps: Sequence[Sequence[Any]],
+) -> list[dict[str, Any]]:
+    """The turns with an advantage and a score each.
+
+    ``advantage`` is the completion's, or one for each token: then a turn's is the mean over its tokens. The score is
+    the mean over the scored ``steps`` (first token, one past the last, score or None) that begin in the turn.
+    """
+    rows = []
+    for turn in turns:
+        first, last = turn["tokens"]
+        mine = advantage if isinstance(advantage, int | float) else list(advantage)[first:last]
+        mean = mine if isinstance(mine, int | float) else sum(mine) / len(mine) if mine else None
+        scores = [step[2] for step in steps if first <= step[0] < last and step[2] is not None]
+        rows.append(
+            {
+                **turn,
+                "advantage": None if mean is None else digits(mean),
+                "score": digits(sum(scores) / len(scores)) if scores else None,
+            }
+        )
+    return rows

@@ -148,7 +148,9 @@ def findings(run: Run) -> list[dict[str, Any]]:
                 written[name]["until"] = line["step"]
         else:
             since = written[name]["since"] if name in written else line["step"]
-            written[name] = {**_filled(line), "since": since, "until": None}
+            empty = Finding(name, "warning", "", "", "").as_data()
+            values = {key: line[key] for key in _FIELDS if line.get(key) is not None}
+            written[name] = {**empty, **values, "since": since, "until": None}
     for name, one in written.items():
         if name in PERMANENT or name not in merged:
             merged[name] = one
@@ -161,11 +163,6 @@ def findings(run: Run) -> list[dict[str, Any]]:
 
     order = sorted(merged.values(), key=grave)
     return [one for one in order if one["until"] is None or one["severity"] != "note"]
-
-
-def _filled(line: Mapping[str, Any]) -> dict[str, Any]:
-    empty: dict[str, Any] = Finding(line["name"], "warning", "", "", "").as_data()
-    return {**empty, **{key: line[key] for key in _FIELDS if line.get(key) is not None}}
 
 
 def outcome(run: Run, problems: list[dict[str, Any]]) -> str:

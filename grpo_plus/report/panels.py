@@ -1,7 +1,8 @@
-"""The charts of a single run."""
+"""The charts of a single run, and the section of its page on sampling."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from grpo_plus.record.reader import Run
 
@@ -53,7 +54,7 @@ def single(run: Run) -> list[Panel]:
             "Mean over the batch, with one standard deviation to either side; dots are evaluation, whose score is the "
             "weighted sum of the verifiers that only evaluate.",
             [
-                *_with_spread(run, "reward", "reward_std", "train"),
+                *_with_spread(run),
                 *metric_lines(run, {"eval_reward": "evaluation", "eval_score": "score in evaluation"}, role="eval"),
             ],
             wide=True,
@@ -186,25 +187,20 @@ def metric_lines(run: Run, keys: dict[str, str], role: str = "train") -> list[Ch
     return lines
 
 
-def _with_spread(run: Run, key: str, spread: str, label: str) -> list[ChartLine]:
-    """A line and a band of this spread to either side."""
-    around = dict(zip(*run.series(spread), strict=True))
-    return [
-        ChartLine(
-            label,
-            line.steps,
-            line.values,
-            [value - around.get(step, 0.0) for step, value in zip(line.steps, line.values, strict=True)],
-            [value + around.get(step, 0.0) for step, value in zip(line.steps, line.values, strict=True)],
-        )
-        if around
-        else line
-        for line in metric_lines(run, {key: label})
-    ]
+def _with_spread(run: Run) -> list[ChartLine]:
+    """The reward, and a band of one standard deviation to either side."""
+    around = dict(zip(*run.series("reward_std"), strict=True))
+    lines = metric_lines(run, {"reward": "train"})
+    if not lines or not around:
+        return lines
+    steps, values = lines[0].steps, lines[0].values
+    low, high = (
+        [value + side * around.get(step, 0.0) for step, value in zip(steps, values, strict=True)] for side in (-1, 1)
+    )
+    return [ChartLine("train", steps, values, low, high)]
 
 
 def _between(run: Run, key: str, low: str, high: str) -> list[ChartLine]:
-    """A mean and a band between two other metrics."""
     lows, highs = (dict(zip(*run.series(name), strict=True)) for name in (low, high))
     lines = metric_lines(run, {key: "mean"})
     if not lines or not lows or not highs:
@@ -260,10 +256,106 @@ def thinned(count: int, most: int = POINTS) -> Iterable[int]:
 
 
 def _of_tools(keys: Iterable[str], end: str) -> dict[str, str]:
-    """The metrics of each tool by their names, with the tool's name."""
     start = "tools/"
     return {
         key: key[len(start) : -len(end)]
         for key in keys
         if key.startswith(start) and key.count("/") > 1 and key.endswith(end)
     }
+
+
+VISITS = 100
+"""Most pass rates of a prompt on a page."""
+KINDS = {
+    "died_out": ("always solved", "correct"),
+    "between": ("sometimes solved", "partial"),
+    "impossible": ("never solved", "wrong"),
+    "unseen": ("not sampled yet", "not_applicable"),
+}
+
+
+def prompt_section(run: Run) -> dict[str, Any] | None:
+    """Charts, counts and sampled prompts for the page's script; None for a run that chose nothing."""
+    lines = run.prompts()
+    panels = [panel for panel in (_kinds(lines), _completions(run), _dead(run)) if panel.lines]
+    if not panels:
+        return None
+    last = lines[-1] if lines else {}
+    return {
+        "panels": [asdict(panel) for panel in panels],
+        "kinds": [[label, last[name]] for name, (label, _) in KINDS.items() if last],
+        "graded": bool(last.get("graded")),
+        "steps": [lines[0]["step"], last["step"]] if lines else [],
+        "prompts": _sampled(lines),
+    }
+
+
+def _kinds(lines: Sequence[Mapping[str, Any]]) -> Panel:
+    chosen = [lines[at] for at in thinned(len(lines))]
+    totals = [max(1, sum(line[name] for name in KINDS)) for line in chosen]
+    return Panel(
+        "Prompts by how they are solved",
+        "Share of the prompts. Only those that are sometimes solved teach anything.",
+        [
+            ChartLine(
+                label,
+                [line["step"] for line in chosen],
+                [line[name] / total for line, total in zip(chosen, totals, strict=True)],
+                role=role,
+            )
+            for name, (label, role) in KINDS.items()
+            if any(line[name] for line in chosen)
+        ],
+        kind="stack",
+        unit="share",
+        wide=True,
+    )
+
+
+def _completions(run: Run) -> Panel:
+    count = next((entry["values"].get("completions") for entry in run.entries if entry["kind"] == "batch"), None)
+    lines = metric_lines(run, {"dead_groups/drawn": "sampled"})
+    if lines and isinstance(count, int | float):
+        stopped = dict(zip(*run.series("dead_groups/stopped"), strict=True))
+        idle = dict(zip(*run.series("advantages/zero_fraction"), strict=True))
+        steps = lines[0].steps
+        lines.append(ChartLine("trained on", steps, [count * (1 - stopped.get(step, 0.0)) for step in steps]))
+        if idle:
+            shared = [step for step in steps if step in idle]
+            lines.append(ChartLine("with an advantage", shared, [count * (1 - idle[step]) for step in shared]))
+    note = "Of a generation batch. Sampling is the cost; only completions with an advantage teach."
+    return Panel("Completions sampled and trained on", note, lines)
+
+
+def _dead(run: Run) -> Panel:
+    became = {
+        "dead_groups/dead": "dead at first",
+        "dead_groups/replaced": "replaced",
+        "dead_groups/stopped": "stopped early",
+        "dead_groups/still_dead": "still dead",
+    }
+    return Panel(
+        "Dead groups and their fates",
+        "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups. Still dead: they cost a place.",
+        metric_lines(run, became),
+        unit="share",
+    )
+
+
+def _sampled(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    texts: dict[str, str] = {}
+    visits: dict[str, list[tuple[int, float]]] = {}
+    draws: dict[str, float] = {}
+    for line in lines:
+        texts |= line.get("texts") or {}
+        for each in line.get("changed") or []:
+            visits.setdefault(each["prompt"], []).append((line["step"], each["rate"]))
+            draws[each["prompt"]] = each["drawn"]
+    return [
+        {
+            "text": texts.get(key, f"prompt {key[:8]}"),
+            "drawn": draws[key],
+            "visits": [rates[at] for at in thinned(len(rates), VISITS)],
+        }
+        for key, rates in visits.items()
+    ]

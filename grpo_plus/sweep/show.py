@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from grpo_plus.report.differences import verdict
+from grpo_plus.report.compare import verdict
 from grpo_plus.sweep.manifest import SweepManifest
 from grpo_plus.sweep.plan import SweepRun
 from grpo_verifiers.errors.messages import counted

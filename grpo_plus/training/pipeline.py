@@ -53,8 +53,8 @@ from grpo_plus.training.update.loss import ObjectiveLoss, StockLoss
 from grpo_plus.training.update.quantised import QuantisedGuard
 from grpo_plus.training.update.reference import AdapterReference, ModelReference
 from grpo_plus.training.update.retry import Retry
-from grpo_plus.trl.checkpoint import next_checkpoint_folder
 from grpo_plus.trl.host import Host
+from grpo_plus.trl.logs import next_checkpoint_folder
 from grpo_verifiers.errors import Problem
 
 

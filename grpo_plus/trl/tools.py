@@ -102,19 +102,6 @@ class _RolloutsDone(Exception):  # noqa: N818 - not an error
     """Leaves TRL's method before scoring; its argument is the `ToolRollouts`."""
 
 
-class _SingleProcess:
-    """Stands in for accelerate in a process that samples independently of other ranks."""
-
-    is_main_process = True
-
-    def __init__(self, device: Any) -> None:
-        self.device = device
-
-    @staticmethod
-    def gather(values: Any) -> Any:
-        return values
-
-
 def tool_rollout_trainer(
     host: Host,
     single_turn: Callable[[list[list[int]]], list[list[int]]],
@@ -135,7 +122,8 @@ def tool_rollout_trainer(
             for name, value in vars(host).items():
                 if not callable(getattr(RolloutTrainer, name, None)):
                     setattr(self, name, value)
-            self.accelerator = _SingleProcess(host.accelerator.device)
+            device = host.accelerator.device  # without other ranks
+            self.accelerator = SimpleNamespace(device=device, is_main_process=True, gather=lambda values: values)
             self.state = TrainerState()
             self._metrics: dict[str, Any] = {mode: defaultdict(list) for mode in ("train", "eval")}
             self.use_vllm, self.rollout_func = False, None

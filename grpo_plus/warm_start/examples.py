@@ -142,7 +142,6 @@ def reader(
 
 
 def _spoken(row: SolutionRow, where: str, column: str, *, verbatim: bool) -> Spoken:
-    """The assistant's messages of a solution, each with the results of its calls."""
     messages = row.solution
     if isinstance(messages, str):
         messages = [{"role": "assistant", "content": messages}]
@@ -181,8 +180,9 @@ def _parts(  # noqa: PLR0917 - one caller
             text = content_text(message["content"])
         else:
             text = _continuation(prompt, render([*before, message], row.tools, generate=False), message, where)
-        both = [prompt, prompt + _bare(tokenizer, text)]
-        prompt_ids, ids = tokenizer(text=both, add_special_tokens=plain)["input_ids"]
+        bare, end = text.rstrip(), tokenizer.eos_token  # templates add a line break after it
+        both = prompt + (bare.removesuffix(end) if bare.endswith(end) else text)
+        prompt_ids, ids = tokenizer(text=[prompt, both], add_special_tokens=plain)["input_ids"]
         if ids[: len(prompt_ids)] != list(prompt_ids):
             raise _refused(
                 f"{where} cannot follow its prompt: read together, their token ids do not begin with those of the "
@@ -235,11 +235,6 @@ def _continuation(prompt: str, text: str, message: Message, where: str) -> str:
     return rest
 
 
-def _bare(tokenizer: Any, rest: str) -> str:
-    """The continuation up to the token that ends a completion; templates add a line break after it."""
-    return rest.rstrip().removesuffix(tokenizer.eos_token) if rest.rstrip().endswith(tokenizer.eos_token) else rest
-
-
 def _refused(problem: str, left: tuple[str, str], right: tuple[str, str], remedy: str) -> ConfigError:
     """The error that shows two titled texts between a problem and its remedy; long texts lose their middle."""
     lines = [problem]
@@ -249,7 +244,6 @@ def _refused(problem: str, left: tuple[str, str], right: tuple[str, str], remedy
 
 
 def _words(prompt: Any) -> Any:
-    """The key of a prompt, without differences in white space."""
     if isinstance(prompt, str):
         return " ".join(prompt.split())
     return tuple((turn.get("role"), " ".join(str(turn.get("content")).split())) for turn in prompt)

@@ -18,8 +18,7 @@ from grpo_plus.qlora.precision import float32_trainables
 from grpo_plus.trl.fields import supervised_trainer
 from grpo_plus.trl.ranks import broadcast_from_main, preserve_process_state, unwrapped_model
 from grpo_plus.warm_start.examples import Examples
-from grpo_plus.warm_start.options import WarmStart
-from grpo_plus.warm_start.store import Archive, identity
+from grpo_plus.warm_start.store import Archive, WarmStart, identity
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.redaction import redact
 
@@ -238,6 +237,5 @@ def _not_finite(problem: str) -> ConfigError:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, str]:
-    """Fields of an adapter's config that are set, as text; sets in order."""
     ordered = {key: sorted(value) if isinstance(value, set) else value for key, value in values.items()}
     return {key: str(value) for key, value in sorted(ordered.items()) if value not in (None, {}, [], False)}

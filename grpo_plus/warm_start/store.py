@@ -1,4 +1,7 @@
-"""Stored warm starts: a folder each, named by a hash of all inputs, written atomically."""
+"""The mapping ``warm_start`` of a config, and stored warm starts.
+
+Each has a folder, named by a hash of all inputs and written atomically.
+"""
 
 import contextlib
 import hashlib
@@ -6,16 +9,19 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self, TypedDict
 
 from filelock import FileLock, Timeout
 
 from grpo_plus.checkpoints import manifest
 from grpo_plus.checkpoints.disk import failed_write
 from grpo_plus.checkpoints.folder import read_json
+from grpo_plus.recipe.values import checked_mapping
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.files import replaced_folder
+from grpo_verifiers.options import Matches, Range
 from grpo_verifiers.redaction import redact_text
 
 FILE = "warm_start.json"
@@ -88,7 +94,6 @@ class Archive:
             shutil.rmtree(other, ignore_errors=True)
 
     def _why(self) -> str | None:
-        """The reason to train it; None: it exists."""
         if self.folder.is_dir():
             torn = manifest.problem(self.folder)
             return None if torn is None else f"the one in {self.folder} is torn: {torn}"
@@ -119,7 +124,8 @@ def identity(model: str, revision: str | None = None, *, above: tuple[Path, ...]
         text = f"the adapter in {above[0]} has no model under it: its bases lead back to {model} ({circle})"
         remedy = f"name a model, or an adapter with one, as base_model_name_or_path in {_ADAPTER}"
         raise ConfigError([f"{text}: {remedy}."])
-    paths = sorted(path for path in folder.iterdir() if path.is_file() and _of_a_model(path))
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "training_args.bin")
+    paths = [path for path in files if path.name in _FILES or path.suffix in _WEIGHTS]
     with ThreadPoolExecutor(_READERS) as pool:
         digests = {path.name: digest for path, digest in zip(paths, pool.map(_digest, paths), strict=True)}
     base = read_json(folder / _ADAPTER).get("base_model_name_or_path")
@@ -129,14 +135,89 @@ def identity(model: str, revision: str | None = None, *, above: tuple[Path, ...]
     return f"a folder whose files have the hash {digest.hexdigest()[:12]}"
 
 
-def _of_a_model(path: Path) -> bool:
-    """Files that a model and its tokenizer are loaded from; no other files of a trainer."""
-    return path.name in _FILES or (path.suffix in _WEIGHTS and path.name != "training_args.bin")
-
-
 def _digest(path: Path) -> str:
     if path.name == _ADAPTER:  # the base counts by its content, not by its path
         settings = {**read_json(path), "base_model_name_or_path": None}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_Text = Annotated[str, Matches(r"(?s).*\S.*", "a string")]
+_Count = Annotated[int, Range(1, text="a whole number of at least 1")]
+_Positive = Annotated[float, Range(0, open_low=True, finite=True, text="a number above 0")]
+FULL_RATE = 2e-5
+ADAPTER_RATE = 2e-4
+"""Learning rates where none is set: TRL's for all weights, and ten times that for an adapter."""
+
+
+class WarmStartSettings(TypedDict, total=False):
+    """The keys of ``warm_start``, and the values that each takes."""
+
+    dataset: _Text
+    config: _Text
+    split: _Text
+    solution: _Text
+    steps: _Count
+    epochs: _Positive
+    learning_rate: _Positive
+    batch_size: _Count
+    max_length: _Count
+    seed: Annotated[int, Range(0, text="a whole number of at least 0")]
+    full: bool
+    verbatim: bool
+    folder: _Text
+
+
+KEYS = tuple(WarmStartSettings.__annotations__)
+
+
+def warm_start_problems(settings: Any) -> list[str]:
+    """The problems of the mapping."""
+    example = "{dataset: ./solutions.jsonl, solution: solution, epochs: 1}"
+    values, problems = checked_mapping("warm_start", settings, WarmStartSettings, example)
+    if "steps" in values and "epochs" in values:
+        problems.append(
+            f"warm_start has both steps ({values['steps']!r}) and epochs ({values['epochs']!r}), which both say how "
+            "long it trains: keep one."
+        )
+    if "config" in values and "dataset" not in values:
+        problems.append(
+            f"warm_start has config: {values['config']!r}, which names a part of its dataset, and no dataset: add it, "
+            "or remove config."
+        )
+    return problems
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The settings of a warm start, with defaults.
+
+    Attributes:
+        steps: optimizer steps.
+        batch_size: solutions of an optimizer step, over all processes.
+        learning_rate: its peak; it rises for a tenth of the steps, then falls along a cosine.
+        seed: of the order of the solutions, and of a new adapter.
+        full: all weights are trained, also where the run trains an adapter.
+    """
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    seed: int = 42
+    full: bool = False
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], rows: int, *, adapter: bool, processes: int = 1) -> Self:
+        """Fill in unset keys, for so many usable rows; ``adapter`` is true if the run trains one."""
+        batch_size = settings.get("batch_size", 32)
+        batch = max(1, min(batch_size, rows) // processes) * processes
+        full = bool(settings.get("full", False))
+        rate = ADAPTER_RATE if adapter and not full else FULL_RATE
+        return cls(
+            steps=settings.get("steps") or max(1, round(settings.get("epochs", 1) * (rows // batch))),
+            batch_size=batch,
+            learning_rate=float(settings.get("learning_rate", rate)),
+            seed=settings.get("seed", 42),
+            full=full,
+        )

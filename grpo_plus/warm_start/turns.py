@@ -84,7 +84,10 @@ def turns(messages: Sequence[Message], tools: Schemas, where: str) -> list[tuple
     pairs: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
     for message in messages:
         if message.get("role") == "tool":
-            pairs[-1][1].append({"role": "tool", "name": message.get("name"), "content": _text(message, where)})
+            content = message.get("content")
+            if not isinstance(content, str | list):
+                raise ConfigError([f"{where}: the content of a tool's message is {content!r:.120}, expected text."])
+            pairs[-1][1].append({"role": "tool", "name": message.get("name"), "content": content_text(content)})
             continue
         calls = [_call(call, methods, where) for call in message.get("tool_calls") or ()]
         rest = {key: value for key, value in message.items() if value is not None and key != "tool_calls"}
@@ -122,10 +125,3 @@ def _call(call: Mapping[str, Any], methods: Mapping[str, Method], where: str) ->
     if problem is not None:
         raise ConfigError([f"{where}: a call does not fit its tool. {problem}"])
     return {"type": "function", "function": {"name": name, "arguments": arguments}}
-
-
-def _text(message: Message, where: str) -> str:
-    content = message.get("content")
-    if not isinstance(content, str | list):
-        raise ConfigError([f"{where}: the content of a tool's message is {content!r:.120}, expected text."])
-    return content_text(content)

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from grpo_plus.checkpoints import final_model
+from grpo_plus.checkpoints.folder import MODEL_FILE, is_model_of
 
 pytestmark = pytest.mark.slow
 SAVING = {"save_strategy": "steps", "save_steps": 1, "disable_tqdm": False, "max_steps": 2, "report": True}
@@ -18,14 +18,14 @@ def parts(out):
 
 
 def without_model(out):
-    for name in (*parts(out), "README.md", "report.html", final_model.FILE):
+    for name in (*parts(out), "README.md", "report.html", MODEL_FILE):
         (out / name).unlink(missing_ok=True)
 
 
 KILLED = {
     "before the model": without_model,
-    "in the model": lambda out: (os.truncate(out / "model.safetensors", 999), (out / final_model.FILE).unlink()),
-    "behind the model": lambda out: ((out / "README.md").unlink(), (out / final_model.FILE).unlink()),
+    "in the model": lambda out: (os.truncate(out / "model.safetensors", 999), (out / MODEL_FILE).unlink()),
+    "behind the model": lambda out: ((out / "README.md").unlink(), (out / MODEL_FILE).unlink()),
     "and changed later": lambda out: os.truncate(out / "tokenizer.json", 5),
 }
 
@@ -41,8 +41,8 @@ def test_a_run_that_was_killed_before_its_model_was_whole_is_finished_without_a_
         assert "checkpoint-2 is at the end of this run, but the model in" in told, name
         assert not re.findall(r"^step \d+/2", told, re.MULTILINE), (name, told)
         assert parts(out) == expected, name
-        assert {"README.md", "report.html", final_model.FILE} <= {path.name for path in out.iterdir()}, name
-        assert final_model.is_of(out / "checkpoint-2"), name
+        assert {"README.md", "report.html", MODEL_FILE} <= {path.name for path in out.iterdir()}, name
+        assert is_model_of(out / "checkpoint-2"), name
         code, told, _ = cli("train", path, "--resume_from_checkpoint", "auto")
         assert (code, "nothing is left to train" in told) == (0, True), name
         code, _, err = cli("train", path, "--resume_from_checkpoint", "last")
@@ -57,7 +57,7 @@ def test_the_model_of_another_run_is_not_taken_for_the_one_that_is_missing(cli, 
     other = parts(out)
     for name in parts(out):  # as if it had been killed before its model
         shutil.copy2(folder / "kept" / name, out / name)
-    shutil.copy2(folder / "kept" / final_model.FILE, out / final_model.FILE)
+    shutil.copy2(folder / "kept" / MODEL_FILE, out / MODEL_FILE)
     assert parts(out) != other
     assert cli("train", path, "--resume_from_checkpoint", "auto", "--learning_rate", "0.5")[0] == 0
     assert parts(out) == other

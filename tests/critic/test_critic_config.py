@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.heads.losses import explained_variance, value_loss
 from grpo_plus.heads.trunk import FREEZABLE
-from grpo_plus.recipe.critic_options import CriticOptions
+from grpo_plus.recipe.settings import CriticOptions
 from grpo_plus.recipe.table import config_notes
 from grpo_plus.testing import make_tiny_model
 from grpo_verifiers.errors import ConfigError

@@ -9,7 +9,7 @@ import yaml
 
 from grpo_plus.cli import main
 from grpo_plus.cli.init import PAPERS
-from grpo_plus.recipe.forms import named
+from grpo_plus.recipe.forms import read_form
 from grpo_plus.record import open_run
 
 FILES = sorted(f"{name}.yaml" for name in PAPERS if name not in ("gigpo", "mt_grpo", "ppo", "sao"))
@@ -65,7 +65,7 @@ def trained_for_two_steps(out, values):
     assert len(found) == 2
     assert all(math.isfinite(each["loss"]) for each in found)
     parts = [run.info["parts"][kind]["name"] for kind in ("advantage", "objective")]
-    assert parts == [named(field, values[field])[0] for field in ("advantage", "objective")]
+    assert parts == [read_form(field, values[field]).get("name") for field in ("advantage", "objective")]
     return found
 
 
@@ -94,7 +94,7 @@ def test_a_recipe_by_paper_is_explained_and_trains(name, examples, place, capsys
     assert main(["explain", path, *flags]) == 0
     told = capsys.readouterr().out
     for field in ("objective", "advantage"):
-        assert f"{field}: {named(field, values[field])[0]}" in told
+        assert f"{field}: {read_form(field, values[field]).get('name')}" in told
     # no answer of a model that knows nothing is right: a reward beside the recipe's own gives contrast
     (place.folder / "beside.py").write_text(BESIDE)
     assert main(["train", path, *flags, "--report=true", "--reward_funcs=./beside.py:letters"]) == 0

@@ -253,7 +253,7 @@ def test_how_a_run_ends_is_written_down(build, tmp_path, error, status):
 @pytest.mark.slow
 def test_groups_stay_within_their_bytes_and_long_runs_are_sampled_evenly(build, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("grpo_plus.record.pace.BYTES", 3000)
+        patch.setattr("grpo_plus.record.files.BYTES", 3000)
         build(advantage="sign", max_steps=6).train()
     run = open_run(tmp_path / "out")
     size = (tmp_path / "out" / FOLDER / GROUPS).stat().st_size

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from grpo_plus.record import schema
-from grpo_plus.record.sample import completion_record
-from grpo_plus.record.turns import MOST_ALL, MOST_CALLS, MOST_TEXT, MOST_TURNS, turn_rows
+from grpo_plus.record.sample import MOST_ALL, MOST_CALLS, MOST_TEXT, MOST_TURNS, completion_record, turn_rows
 from grpo_plus.sampling.token_spans import Decode
 from grpo_plus.training.hooks import Completions, ScoredBatch
 from grpo_plus.training.observers import recorder

@@ -7,7 +7,7 @@ import pytest
 
 from grpo_plus.record import mark_sweep, open_run
 from grpo_plus.record.reader import read_measured
-from grpo_plus.report.differences import verdict
+from grpo_plus.report.compare import verdict
 from grpo_plus.report.write import write_report
 from grpo_verifiers.stats import difference, student_quantile
 from tests.report.test_report_page import embedded

@@ -4,8 +4,8 @@ import pytest
 
 from grpo_plus.record import open_run
 from grpo_plus.record.files import FOLDER, PROMPTS, append_line
-from grpo_plus.report import drawn as section
-from grpo_plus.report.drawn import prompt_section
+from grpo_plus.report import panels as section
+from grpo_plus.report.panels import prompt_section
 from grpo_plus.report.write import write_report
 from tests.report.conftest import add_prompts
 from tests.report.test_report_browser import Page

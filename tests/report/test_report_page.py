@@ -14,10 +14,9 @@ from grpo_plus.cli import main
 from grpo_plus.record import mark_sweep, open_run
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, dump
 from grpo_plus.report.compare import band, lines_of, table
-from grpo_plus.report.embed import safe_json
 from grpo_plus.report.escape import escape_controls
 from grpo_plus.report.shape import level, scale_of, shape_group, stretches, summary
-from grpo_plus.report.write import pack, page_data, write_report
+from grpo_plus.report.write import pack, page_data, safe_json, write_report
 from tests.record.conftest import SETTINGS
 from tests.report.conftest import PARTS
 

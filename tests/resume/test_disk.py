@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_plus.checkpoints import choice, folder, manifest
+from grpo_plus.checkpoints import folder, manifest
 
 
 @pytest.fixture
@@ -96,22 +96,22 @@ def test_a_checkpoint_of_trl_is_taken_if_it_has_a_state_and_weights(tmp_path, fi
 
 
 def test_what_a_run_goes_on_from_and_what_it_says_where_there_is_nothing(made, tmp_path):
-    with pytest.raises(choice.CheckpointError) as caught:
-        choice.resume_choice("last", tmp_path)
+    with pytest.raises(folder.CheckpointError) as caught:
+        folder.resume_choice("last", tmp_path)
     assert "resume_from_checkpoint is 'last', but there is nothing to resume" in str(caught.value)
     with pytest.raises(
-        choice.CheckpointError, match=r"there is no folder .*checkpoint-9.*holds no complete checkpoint"
+        folder.CheckpointError, match=r"there is no folder .*checkpoint-9.*holds no complete checkpoint"
     ):
-        choice.resume_choice(str(tmp_path / "checkpoint-9"), tmp_path)
+        folder.resume_choice(str(tmp_path / "checkpoint-9"), tmp_path)
     made(1)
     path = made(2)
-    assert choice.resume_choice("last", tmp_path) == choice.resume_choice(True, tmp_path)
-    assert choice.resume_choice(True, tmp_path) == folder.Choice(path, ())
-    assert choice.resume_choice(str(path), tmp_path) == folder.Choice(path, ())
+    assert folder.resume_choice("last", tmp_path) == folder.resume_choice(True, tmp_path)
+    assert folder.resume_choice(True, tmp_path) == folder.Choice(path, ())
+    assert folder.resume_choice(str(path), tmp_path) == folder.Choice(path, ())
     state = path / folder.STATE_FILE
     state.write_bytes(state.read_bytes()[:-1] + b" ")  # of the same size
-    assert choice.newest_one(tmp_path) == f"The newest complete one in {tmp_path} is checkpoint-2."  # a look at sizes
+    assert folder.newest_one(tmp_path) == f"The newest complete one in {tmp_path} is checkpoint-2."  # a look at sizes
     assert [folder.is_intact(path), folder.is_intact(path, hashes=False)] == [False, True]
-    assert choice.resume_choice(True, tmp_path).checkpoint.name == "checkpoint-1"
+    assert folder.resume_choice(True, tmp_path).checkpoint.name == "checkpoint-1"
     assert folder.last_checkpoint(tmp_path).name == "checkpoint-1"
     assert folder.last_checkpoint(tmp_path, hashes=False).name == "checkpoint-2"

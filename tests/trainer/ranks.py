@@ -13,7 +13,7 @@ from datasets import Dataset
 from trl import GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus.recipe.forms import named
+from grpo_plus.recipe.forms import read_form
 from grpo_plus.training.hooks import Hook
 from tests.trainer.conftest import SETTINGS, capture, keep_tables, tool_tokens, weights
 from tests.trainer.tools_of_tests import called
@@ -71,7 +71,7 @@ def steps_by_row(completion_ids, row, **_):
 
 def advantages(folder, model, per_device, **settings):
     """One step, with groups that span both ranks."""
-    name, _ = named("advantage", settings.get("advantage"))
+    name = read_form("advantage", settings.get("advantage")).get("name")
     scored = name in ("process", "mix") and "verifiers" not in settings
     own = {"per_device_train_batch_size": per_device, "shuffle_dataset": False}
     config = GRPOPlusConfig(output_dir=folder + "/out", **{**SETTINGS, **ONE, **own, **settings})
@@ -165,7 +165,10 @@ def drawing(folder, model, per_device, **settings):
     own["verifiers"] = [{"name": "regex", "pattern": ".*b", "weight": 0.0}]
     config = GRPOPlusConfig(output_dir=folder + "/out", **{**SETTINGS, **ONE, **own, **settings})
     data = Dataset.from_dict({"prompt": [f"{number}+1=" for number in NUMBERS], "answer": ["a"] * 24})
-    watch, scorer = Watch(), steps_by_member if named("advantage", settings.get("advantage"))[0] == "process" else None
+    watch, scorer = (
+        Watch(),
+        steps_by_member if read_form("advantage", settings.get("advantage")).get("name") == "process" else None,
+    )
     more = {"rollout_func": by_member, "step_scorer": scorer, "hooks": [watch]}
     trainer = GRPOPlusTrainer(model, [reward], config, data, **more)
     before = weights(trainer)

@@ -12,7 +12,7 @@ from datasets import Dataset, IterableDataset
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.checkpoints import manifest
-from grpo_plus.checkpoints.choice import CheckpointError
+from grpo_plus.checkpoints.folder import CheckpointError
 from grpo_plus.training.hooks import Hook
 from grpo_plus.trl.ranks import gather_objects
 from grpo_plus.trl.scoring import score_without_gradient

@@ -11,9 +11,22 @@ import pytest
 from peft import LoraConfig
 from transformers import TrainerCallback
 
-from grpo_plus.checkpoints import final_model, manifest
-from grpo_plus.checkpoints.choice import CheckpointError, resume_choice
-from grpo_plus.checkpoints.folder import STATE_FILE, checkpoints, choose, finish, in_order, is_intact, problem, rotate
+from grpo_plus.checkpoints import manifest
+from grpo_plus.checkpoints.folder import (
+    STATE_FILE,
+    CheckpointError,
+    checkpoints,
+    choose,
+    finish,
+    in_order,
+    is_intact,
+    is_model_of,
+    problem,
+    resume_choice,
+    rotate,
+    seal_model,
+    unseal_model,
+)
 from tests import started
 
 SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "optim": "adamw_torch"}
@@ -177,27 +190,27 @@ def test_a_final_model_is_that_of_its_checkpoint_or_none(tmp_path):
     checkpoint.mkdir()
     (checkpoint / STATE_FILE).write_text('{"version": 2, "parts": {}}')
     finish(checkpoint, 4)
-    assert not final_model.is_of(checkpoint)
+    assert not is_model_of(checkpoint)
     for name in ("model.safetensors", "config.json", "tokenizer.json", "README.md", "report.html", "notes.txt"):
         (tmp_path / name).write_text(name)
-    final_model.seal(tmp_path, 4)
-    assert final_model.is_of(checkpoint)
+    seal_model(tmp_path, 4)
+    assert is_model_of(checkpoint)
     for name in ("README.md", "report.html", "notes.txt"):
         (tmp_path / name).unlink()  # what is no part of the model may go
-    assert final_model.is_of(checkpoint)
+    assert is_model_of(checkpoint)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         (tmp_path / name).write_text(name[:-1])
-        assert not final_model.is_of(checkpoint)
+        assert not is_model_of(checkpoint)
         (tmp_path / name).write_text(name)
-    final_model.seal(tmp_path, 3)
-    assert not final_model.is_of(checkpoint)
-    final_model.seal(tmp_path, 4)
+    seal_model(tmp_path, 3)
+    assert not is_model_of(checkpoint)
+    seal_model(tmp_path, 4)
     finish(checkpoint, 4)  # written anew, after the model
-    assert not final_model.is_of(checkpoint)
-    final_model.seal(tmp_path, 4)
-    assert final_model.is_of(checkpoint)
-    final_model.unseal(tmp_path)
-    assert not final_model.is_of(checkpoint)
+    assert not is_model_of(checkpoint)
+    seal_model(tmp_path, 4)
+    assert is_model_of(checkpoint)
+    unseal_model(tmp_path)
+    assert not is_model_of(checkpoint)
 
 
 FILES = {

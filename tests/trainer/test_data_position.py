@@ -11,7 +11,7 @@ from datasets import Dataset, IterableDataset
 
 from grpo_plus.training.hooks import Hook
 from grpo_plus.training.observers.interrupt import Interruption
-from grpo_plus.trl.checkpoint import save_checkpoint_now
+from grpo_plus.trl.logs import save_checkpoint_now
 from tests.trainer.conftest import weights
 
 EVERY_STEP = {

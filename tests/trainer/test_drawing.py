@@ -11,7 +11,7 @@ from trl.trainer.utils import pad
 
 from grpo_plus.record import open_run
 from grpo_plus.training.hooks import Hook
-from grpo_plus.trl.vllm import use_vllm_server
+from grpo_plus.trl.rollout import use_vllm_server
 from grpo_verifiers.errors import ConfigError
 from tests.device import DEVICE
 from tests.trainer.conftest import weights

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, EarlyStoppingCallback
 
 from grpo_plus.record import open_run
-from grpo_plus.record.pace import BYTES, ByteBudget
+from grpo_plus.record.files import BYTES, ByteBudget
 from grpo_plus.training.resume import state
 from grpo_plus.training.resume.state import StateError
 from grpo_verifiers import Step, Verdict, all_of, get_verifier, verifier

@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.cli import main
 from grpo_plus.heads.passes import distributed_problems
-from grpo_plus.recipe.reward_model_options import RewardModelOptions
 from grpo_plus.recipe.rewards import named_weights
+from grpo_plus.recipe.settings import RewardModelOptions
 from grpo_plus.training.scoring.reward_model import RewardModelStage
 from grpo_plus.training.scoring.reward_model_files import make
 from grpo_verifiers.errors import ConfigError

@@ -20,7 +20,7 @@ from transformers.models.granite import GraniteConfig, GraniteForCausalLM
 
 from grpo_plus.heads.reward_pairs import Comparison, is_held_out, replayed
 from grpo_plus.heads.reward_scores import wins
-from grpo_plus.recipe.reward_model_options import RewardModelOptions
+from grpo_plus.recipe.settings import RewardModelOptions
 from grpo_plus.training.scoring.reward_model import RewardPairs
 from grpo_verifiers import Step, Verdict, verifier
 from grpo_verifiers.errors import ConfigError
@@ -330,7 +330,7 @@ def test_labels_of_one_class_and_groups_without_contrast_are_said_once(trained, 
     def ones(completions, **_):
         return [1.0] * len(completions)
 
-    monkeypatch.setattr("grpo_plus.training.scoring.reward_model.GOOD", -1.0)
+    monkeypatch.setattr("grpo_plus.training.scoring.reward_model.GOOD_STEP", -1.0)
     process_run(trained, tmp_path)
     (said,) = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
     assert "all the same one in 3 trainings in a row" in said

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.recipe.forms import named
+from grpo_plus.recipe.forms import read_form
 from grpo_plus.recipe.rewards import running_advantage
 from grpo_plus.training.scoring.turn_spans import NO_STATE, state_number, turn_scores, with_states
 from grpo_verifiers.errors import ConfigError
@@ -103,7 +103,7 @@ def worlds(in_two_worlds):
 def test_every_token_has_the_credit_of_its_turn_and_tool_tokens_have_none(worlds, name, count):
     run = worlds[count - 1][name]
     assert run["world"] == count
-    wanted = expected(run, named("advantage", RUNS[name]["advantage"])[0], **run["keywords"])
+    wanted = expected(run, read_form("advantage", RUNS[name]["advantage"]).get("name"), **run["keywords"])
     seen = 0.0
     for row, (got, line, trained) in enumerate(zip(run["advantages"], wanted, run["trained"], strict=True)):
         width = run["told"][row]["length"]

@@ -9,7 +9,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 from trl import chat_template_utils
 
-from grpo_plus.recipe.tools import schemas_of
+from grpo_plus.recipe.recipe import schemas_of
 from grpo_plus.training.rollout.markers import markers_of
 from grpo_plus.warm_start.examples import SolutionRow, encode
 from grpo_plus.warm_start.turns import ToolChats

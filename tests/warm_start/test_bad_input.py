@@ -4,8 +4,7 @@ import pytest
 
 from grpo_plus.warm_start.examples import SolutionRow, encode
 from grpo_plus.warm_start.make import Base
-from grpo_plus.warm_start.options import WarmStart, warm_start_problems
-from grpo_plus.warm_start.store import Archive
+from grpo_plus.warm_start.store import Archive, WarmStart, warm_start_problems
 from grpo_verifiers.errors import ConfigError
 from tests.warm_start.sums import solutions
 

@@ -13,7 +13,7 @@ from grpo_plus.cli._arguments import parse
 from grpo_plus.trl.fields import supervised_trainer
 from grpo_plus.warm_start.examples import SolutionRow, encode
 from grpo_plus.warm_start.make import Base, train
-from grpo_plus.warm_start.options import WarmStart
+from grpo_plus.warm_start.store import WarmStart
 from grpo_verifiers.errors import ConfigError
 from tests import started
 from tests.warm_start.sums import QUESTIONS, kept_in, solutions, starts

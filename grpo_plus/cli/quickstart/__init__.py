@@ -252,7 +252,7 @@ def _warm(
     from grpo_plus.training.rollout.markers import markers_of
     from grpo_plus.warm_start.examples import SolutionRow, encode
     from grpo_plus.warm_start.make import Base, obtain, store_of
-    from grpo_plus.warm_start.options import WarmStart
+    from grpo_plus.warm_start.store import WarmStart
     from grpo_plus.warm_start.turns import ToolChats
 
     tokenizer = AutoTokenizer.from_pretrained(start)

@@ -21,11 +21,9 @@ from grpo_plus.training.observers.on_finding import LAST_LOG, Logged, OnFinding,
 from grpo_plus.training.observers.recorder import Recorder
 from grpo_plus.training.observers.run import RunHost
 from grpo_plus.training.scoring.verifiers import Verifiers
-from grpo_plus.trl.checkpoint import evaluation_enabled
 from grpo_plus.trl.host import Host
-from grpo_plus.trl.logs import log_metrics
-from grpo_plus.trl.ranks import adapter_configs
-from grpo_plus.trl.sharded import piece
+from grpo_plus.trl.logs import evaluation_enabled, log_metrics
+from grpo_plus.trl.ranks import adapter_configs, piece
 from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import get_logger, redact_text

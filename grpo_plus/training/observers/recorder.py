@@ -11,8 +11,19 @@ import numpy as np
 import torch
 
 from grpo_plus.recipe.recipe import recipe_of
-from grpo_plus.record.files import FINDINGS, FOLDER, GROUPS, METRICS, PREVIOUS, PROMPTS, RUN, append_line, dump
-from grpo_plus.record.pace import ByteBudget, ReportPace
+from grpo_plus.record.files import (
+    FINDINGS,
+    FOLDER,
+    GROUPS,
+    METRICS,
+    PREVIOUS,
+    PROMPTS,
+    RUN,
+    ByteBudget,
+    ReportPace,
+    append_line,
+    dump,
+)
 from grpo_plus.record.sample import (
     PROMPT_KEPT,
     QUANTILES,
@@ -22,8 +33,8 @@ from grpo_plus.record.sample import (
     digits,
     runs,
     steps_by_row,
+    turn_rows,
 )
-from grpo_plus.record.turns import turn_rows
 from grpo_plus.sampling.token_spans import decoder
 from grpo_plus.training.batch.reward_table import is_truncated
 from grpo_plus.training.hooks import CRITIC_VALUES, ScoredBatch, TrainerStage

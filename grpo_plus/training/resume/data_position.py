@@ -17,9 +17,15 @@ from torch import Tensor
 from grpo_plus.memory.snapshot import random_state, together
 from grpo_plus.training.hooks import IN_MAIN_MEMORY, TrainerStage
 from grpo_plus.training.resume.run_changes import ResumeCheck
-from grpo_plus.trl.checkpoint import evaluation_enabled, load_random_state, run_pending_evaluation
 from grpo_plus.trl.host import Host
-from grpo_plus.trl.logs import pending_logs, restore_pending_logs, snapshot_logs
+from grpo_plus.trl.logs import (
+    evaluation_enabled,
+    load_random_state,
+    pending_logs,
+    restore_pending_logs,
+    run_pending_evaluation,
+    snapshot_logs,
+)
 from grpo_plus.trl.ranks import gather_objects
 from grpo_plus.trl.rollout import micro_step, restore_batches, unfinished_batches
 from grpo_verifiers.redaction import get_logger

@@ -10,8 +10,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from grpo_plus.checkpoints.choice import resume_choice
-from grpo_plus.checkpoints.folder import Choice
+from grpo_plus.checkpoints.folder import Choice, resume_choice
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.rank_check import require_equal_on_ranks

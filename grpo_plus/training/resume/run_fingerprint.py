@@ -11,8 +11,7 @@ from grpo_plus.qlora.model import bits_of, method_of
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.trl.fields import MIRRORED_FIELDS, RENAMED_FIELDS
 from grpo_plus.trl.host import Host
-from grpo_plus.trl.ranks import adapter_configs, plain_model, unwrapped_model, zero_stage
-from grpo_plus.trl.sharded import piece
+from grpo_plus.trl.ranks import adapter_configs, piece, plain_model, unwrapped_model, zero_stage
 from grpo_verifiers.redaction import redact
 from grpo_verifiers.stats import evenly
 

@@ -12,8 +12,8 @@ from grpo_plus.checkpoints.disk import FailedWrite, failed_write
 from grpo_plus.memory.snapshot import Undo, random_state
 from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.training.resume import state
-from grpo_plus.trl.checkpoint import next_checkpoint_folder, push_checkpoint, save_checkpoint_now, save_full_model
 from grpo_plus.trl.host import Host, temporary_attribute
+from grpo_plus.trl.logs import next_checkpoint_folder, push_checkpoint, save_checkpoint_now, save_full_model
 from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
 from grpo_verifiers.redaction import get_logger, redact_text
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from grpo_plus.recipe.truncation import UNSCORED, reshaping, shown, truncation
+from grpo_plus.recipe.choice import UNSCORED, reshaping, shown, truncation
 from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.allowed_tokens import AllowedTokens, fitting, unknown
 from grpo_plus.sampling.rollout import Rollout

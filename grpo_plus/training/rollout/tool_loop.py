@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.recipe.tools import COLUMN, call_problems
+from grpo_plus.recipe.entries import COLUMN
+from grpo_plus.recipe.recipe import Recipe, call_problems
 from grpo_plus.sampling.token_spans import decoder
 from grpo_plus.training.hooks import PromptRow, Setup, TrainerStage
 from grpo_plus.training.rollout.call_rows import CallError, CallRow, ok_texts

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from grpo_plus.qlora.checks import Request
-from grpo_plus.recipe.truncation import truncation
+from grpo_plus.recipe.choice import truncation
 from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.vllm_colocate import Colocated, load_vllm, on_cpu
 from grpo_plus.sampling.vllm_push import adapter_problems, logprobs_count, start_command
@@ -14,7 +14,7 @@ from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update.quantised import request_for
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.ranks import unwrapped_model
-from grpo_plus.trl.vllm import build_vllm_with, sync_weights_with, weights_for_vllm
+from grpo_plus.trl.rollout import build_vllm_with, sync_weights_with, weights_for_vllm
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.redaction import get_logger
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from grpo_plus.engine.dropout import has_dropout
 from grpo_plus.qlora.model import bits_of
-from grpo_plus.recipe.truncation import shown, truncation
+from grpo_plus.recipe.choice import shown, truncation
 from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Setup, TrainerStage

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.recipe.choice import truncation
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.recipe.truncation import truncation
 from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, adapter_problems, logprobs_count
@@ -17,10 +17,8 @@ from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.saving import Saving
 from grpo_plus.training.update.quantised import request_for
 from grpo_plus.trl.host import Host, temporary_attribute
-from grpo_plus.trl.ranks import broadcast_from_main, plain_model, unwrapped_model
-from grpo_plus.trl.rollout import encode_text
-from grpo_plus.trl.sharded import whole_tensors
-from grpo_plus.trl.vllm import use_vllm_server, vllm_sampling_parameters
+from grpo_plus.trl.ranks import broadcast_from_main, plain_model, unwrapped_model, whole_tensors
+from grpo_plus.trl.rollout import encode_text, use_vllm_server, vllm_sampling_parameters
 from grpo_verifiers.errors import ConfigError, Problem
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import get_logger

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.recipe.reward_model_options import NAME
+from grpo_plus.recipe.settings import REWARD_MODEL
 from grpo_plus.sampling.token_spans import Decode
 from grpo_verifiers.base import Pending, log_verdicts
 from grpo_verifiers.errors import VerifierError, VerifierFailedError
@@ -171,7 +171,7 @@ class RewardColumn:
     """The reward model of the run as a reward function of TRL; ``weight`` is its reward weight."""
 
     def __init__(self, rewards: Callable[[], list[float]], weight: float) -> None:
-        self.__name__ = NAME
+        self.__name__ = REWARD_MODEL
         self.weight = weight
         self._rewards = rewards
 

@@ -33,8 +33,8 @@ from grpo_plus.heads.reward_pairs import (
 from grpo_plus.heads.reward_scores import ranked_right, rewards_of, separation, worst_step
 from grpo_plus.memory.snapshot import random_state
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.recipe.reward_model_options import GOOD, NAME, RewardModelOptions
 from grpo_plus.recipe.rewards import label_problems, name_problems, step_giver
+from grpo_plus.recipe.settings import GOOD_STEP, REWARD_MODEL, RewardModelOptions
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage, group_ids
 from grpo_plus.training.scoring.live_verifier import RewardColumn
 from grpo_plus.training.scoring.reward_model_files import SampledRow, Scorer, make, save, sides_of
@@ -57,7 +57,7 @@ MAX_HELD_OUT = 256
 class RewardModelStage(TrainerStage):
     """The reward model of a run: an ``adapter`` on the policy's base, or a ``model`` (``kind``)."""
 
-    name = NAME
+    name = REWARD_MODEL
     learns_at_step_end = True
     scorer: Scorer
 
@@ -98,7 +98,7 @@ class RewardModelStage(TrainerStage):
             for name in ("image", "images")
             if name in (getattr(data, "column_names", None) or ())
         ]
-        if place := write_problem(Path(args.output_dir) / NAME):
+        if place := write_problem(Path(args.output_dir) / REWARD_MODEL):
             problems.append(f"reward_model: {place}")
         rows = args.per_device_train_batch_size * args.steps_per_generation
         if self._learns and options.head == "outcome" and rows < 2:
@@ -207,7 +207,7 @@ class RewardModelStage(TrainerStage):
 
     def _label(self, completions: Completions) -> None:
         for row, steps, prompt in zip(self._rows(completions), self._spans(), completions.prompts, strict=True):
-            ends, labels = step_labels(steps, GOOD)
+            ends, labels = step_labels(steps, GOOD_STEP)
             if ends:
                 self._store(prompt, Labelled(*row, ends, labels))
 
@@ -218,7 +218,7 @@ class RewardModelStage(TrainerStage):
         """The weighted sum of all other rewards; NaN if each reward with a weight is NaN."""
         names, weights_K = self.host.reward_func_names, self.host.reward_weights.to(rewards_NK)
         counts_K = weights_K != 0
-        counts_K[[place for place, name in enumerate(names) if name == NAME]] = False
+        counts_K[[place for place, name in enumerate(names) if name == REWARD_MODEL]] = False
         rewards_NK, weights_K = rewards_NK[:, counts_K].double(), weights_K[counts_K].double()
         return (rewards_NK * weights_K).nansum(dim=1).masked_fill(rewards_NK.isnan().all(dim=1), float("nan"))
 
@@ -333,7 +333,7 @@ class RewardModelStage(TrainerStage):
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Save it in a subfolder of ``output_dir``."""
         if self.host.args.should_save:
-            folder = Path(self.host.args.output_dir) / NAME
+            folder = Path(self.host.args.output_dir) / REWARD_MODEL
             try:
                 save(folder, self.host, self.scorer, self._options, self.kind, trainings=self.trainings)
             except Exception as error:  # noqa: BLE001 - the policy, which is saved next, must not be lost

@@ -22,7 +22,7 @@ from grpo_plus.heads.reward_pairs import Comparison, Example, Ids
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError
 from grpo_plus.recipe.recipe import recipe_of
-from grpo_plus.recipe.reward_model_options import RewardModelOptions
+from grpo_plus.recipe.settings import RewardModelOptions
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.ranks import plain_model, unwrapped_model
 from grpo_verifiers.errors import ConfigError, raise_all

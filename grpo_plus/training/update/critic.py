@@ -19,8 +19,8 @@ from grpo_plus.heads.own_model import ModelTrunk, compare_tokenizers
 from grpo_plus.heads.passes import Passes, distributed_problems, rows_of
 from grpo_plus.heads.scalar import ScalarHead, Stored, load_parts, tensors_of
 from grpo_plus.heads.trunk import HeadError, PolicyTrunk, Trunk
-from grpo_plus.recipe.critic_options import CriticOptions
 from grpo_plus.recipe.recipe import Recipe
+from grpo_plus.recipe.settings import CriticOptions
 from grpo_plus.training.hooks import CRITIC_FEATURES, CRITIC_VALUES, ScoredBatch, Setup, TrainerStage, local_rows
 from grpo_plus.training.update.inner import InnerIterations
 from grpo_plus.training.update.retry import Retry

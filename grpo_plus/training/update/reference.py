@@ -14,8 +14,17 @@ from torch.nn import Parameter
 
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.trl.host import Host, temporary_attribute
-from grpo_plus.trl.ranks import is_fsdp2, unwrapped_model, zero_stage
-from grpo_plus.trl.sharded import gathered, on_disk, piece, release, spread_like, whole
+from grpo_plus.trl.ranks import (
+    gathered,
+    is_fsdp2,
+    on_disk,
+    piece,
+    release,
+    spread_like,
+    unwrapped_model,
+    whole,
+    zero_stage,
+)
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
 

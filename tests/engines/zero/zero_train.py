@@ -167,7 +167,7 @@ def run(folder, name, model, *, stage=None, reward="mixed", precision="no", envi
 
 def known_start(trainer):
     """An adapter that is not nothing, the same everywhere: B begins at zero, which would leave A without a gradient."""
-    from grpo_plus.trl.sharded import whole
+    from grpo_plus.trl.ranks import whole
 
     named = [(name, weight) for name, weight in trainer.model.named_parameters() if "lora_" in name]
     with whole([weight for _, weight in named], change=True), torch.no_grad():
