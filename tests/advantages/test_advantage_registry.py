@@ -70,7 +70,7 @@ def test_a_taken_name_raises_and_shows_both_sides(register, tmp_path):
         "@register_advantage('test_twice')\ndef other(table):\n    return table.totals()\n"
     )
     with pytest.raises(PluginError, match=r"test_twice.*test_advantage_registry\.py.*other\.py"):
-        get_advantage("./other.py:other", base=tmp_path)
+        get_advantage(f"{tmp_path}/other.py:other")
     assert get_advantage("zscore").fn.__module__ == "grpo_plus.advantages.zscore"
     assert get_advantage("test_twice").fn is doubled
 
@@ -94,15 +94,15 @@ def test_a_file_by_reference_and_a_reference_to_a_built_in_function_which_keeps_
         ''')
     )
     table = RewardTable.of([1, 0], lengths=[1, 2])
-    assert compute_advantages(get_advantage("./mine.py:plain", base=tmp_path), table, shift=1).tolist() == [2, 1]
-    assert get_advantage("./mine.py:tokens", tmp_path) is get_advantage("test_tokens")
+    assert compute_advantages(get_advantage(f"{tmp_path}/mine.py:plain"), table, shift=1).tolist() == [2, 1]
+    assert get_advantage(f"{tmp_path}/mine.py:tokens") is get_advantage("test_tokens")
     assert compute_advantages("test_tokens", table).tolist() == [[1, 0], [1, 1]]
-    assert keyword_problems(get_advantage("./mine.py:plain", tmp_path), {"shfit": 1}) == [
+    assert keyword_problems(get_advantage(f"{tmp_path}/mine.py:plain"), {"shfit": 1}) == [
         "advantage estimator './mine.py:plain': unknown keyword 'shfit'. Did you mean 'shift'? There is: shift."
     ]
     for name, kind in (("Thing", "a class"), ("NUMBER", "int")):
         with pytest.raises(NotAnEstimatorError, match=f"estimator './mine.py:{name}' is {kind}, expected a function"):
-            get_advantage(f"./mine.py:{name}", tmp_path)
+            get_advantage(f"{tmp_path}/mine.py:{name}")
     kwargs = {"parts": {"./mine.py:plain": 2.0, "raw": 1.0}, "./mine.py:plain": {"shift": 1.0}}
     assert absolute_parts({"band": 1.0}, tmp_path) == {"band": 1.0}
     assert absolute_parts({"parts": 3}, tmp_path) == {"parts": 3}

@@ -325,7 +325,7 @@ def test_an_adaptive_coefficient_goes_on_where_a_checkpoint_left_it(build, tmp_p
     # The first step is on-policy with the reference: KL 0, down by the cap.
     assert betas[:2] == pytest.approx([0.05, 0.05 * 0.9])
     assert betas[3] > betas[2]  # the policy has moved far more than 1e-4 nats by then
-    saved = trainer.update.coefficient.beta
+    saved = trainer.pipeline.objective.coefficient.beta
     again = build(max_steps=6, **settings)
     again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-4"))
     assert column(again, "beta")[4] == pytest.approx(saved)

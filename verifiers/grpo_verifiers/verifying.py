@@ -26,16 +26,30 @@ from grpo_verifiers.registry import Registry, absolute, is_reference, load_plugi
 __all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier", "load_plugins", "verifier"]
 
 
-_PACKAGES = {
-    "code": "code",
-    "judge": "judge",
-    "math": "math",
-    "steps": "code_steps math_steps prm tool_used tool_valid turn_reward turns_overlong",
-    "text": "choice exact json_schema language length_cosine length_kimi length_overlong numeric regex repetition "
-    "tag_count think_format",
+BUILTINS = {
+    "choice": "grpo_verifiers.text:choice",
+    "code": "grpo_verifiers.code:code",
+    "code_steps": "grpo_verifiers.steps:code_steps",
+    "exact": "grpo_verifiers.text:exact",
+    "json_schema": "grpo_verifiers.text:json_schema",
+    "judge": "grpo_verifiers.judge:judge",
+    "language": "grpo_verifiers.text:language",
+    "length_cosine": "grpo_verifiers.text:length_cosine",
+    "length_kimi": "grpo_verifiers.text:length_kimi",
+    "length_overlong": "grpo_verifiers.text:length_overlong",
+    "math": "grpo_verifiers.math:math",
+    "math_steps": "grpo_verifiers.steps:math_steps",
+    "numeric": "grpo_verifiers.text:numeric",
+    "prm": "grpo_verifiers.steps:prm",
+    "regex": "grpo_verifiers.text:regex",
+    "repetition": "grpo_verifiers.text:repetition",
+    "tag_count": "grpo_verifiers.text:tag_count",
+    "think_format": "grpo_verifiers.text:think_format",
+    "tool_used": "grpo_verifiers.steps:tool_used",
+    "tool_valid": "grpo_verifiers.steps:tool_valid",
+    "turn_reward": "grpo_verifiers.steps:turn_reward",
+    "turns_overlong": "grpo_verifiers.steps:turns_overlong",
 }
-_WHERE = {name: f"grpo_verifiers.{package}:{name}" for package, names in _PACKAGES.items() for name in names.split()}
-BUILTINS = dict(sorted(_WHERE.items()))
 """The verifiers of this package, and where each is defined; imported on first use."""
 _ACCEPTED = "expected a check function, a TRL reward function (completions, **kwargs) or a verifier"
 

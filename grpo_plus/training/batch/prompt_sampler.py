@@ -145,6 +145,7 @@ class PromptSampler(TrainerStage):
 
     def weigh(self, batch: ScoredBatch) -> ScoredBatch:
         """Weight each group that is trained on by the probability of its prompt."""
+        extra, self._extra = self._extra, {}
         if not (self.host.model.training and self._weighted):
             return batch
         rows, output, size = batch.completions.rows, batch.output, self.host.num_generations
@@ -152,7 +153,7 @@ class PromptSampler(TrainerStage):
         planned, replaced = self._shares_of_batch(), dict(enumerate(batch.replaced))
         groups = [(first + place) // size for place in range(len(rows))]
         values = [
-            self._extra[self._number(row["prompt"])] if replaced.get(group) else planned[group]
+            extra[self._number(row["prompt"])] if replaced.get(group) else planned[group]
             for row, group in zip(rows, groups, strict=True)
         ]
         share = torch.tensor(values).to(output["completion_ids"].device)
@@ -210,7 +211,6 @@ class PromptSampler(TrainerStage):
 
     def observe(self, batch: ScoredBatch) -> None:
         """Add the rewards of all rounds of a training batch to the history."""
-        self._extra = {}
         if not self.host.model.training:
             return
         rounds = [self._observed(one) for one in batch.rounds or (batch,)]
