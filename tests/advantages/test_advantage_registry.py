@@ -98,7 +98,7 @@ def test_a_file_by_reference_and_a_reference_to_a_built_in_function_which_keeps_
     assert get_advantage(f"{tmp_path}/mine.py:tokens") is get_advantage("test_tokens")
     assert compute_advantages("test_tokens", table).tolist() == [[1, 0], [1, 1]]
     assert keyword_problems(get_advantage(f"{tmp_path}/mine.py:plain"), {"shfit": 1}) == [
-        "advantage estimator './mine.py:plain': unknown keyword 'shfit'. Did you mean 'shift'? There is: shift."
+        f"advantage estimator '{tmp_path}/mine.py:plain': unknown keyword 'shfit'. Did you mean 'shift'? There is: shift."
     ]
     for name, kind in (("Thing", "a class"), ("NUMBER", "int")):
         with pytest.raises(NotAnEstimatorError, match=f"estimator './mine.py:{name}' is {kind}, expected a function"):

@@ -183,7 +183,12 @@ def state(folder, model):
     again = made(model, folder / "out", hooks=[hook], max_steps=3, **settings)
     again.train(resume_from_checkpoint=str(folder / "out" / "checkpoint-2"))
     (beta,) = [entry["beta"] for entry in again.state.log_history if "beta" in entry and entry["step"] == 3]
-    return {"loaded": hook.loaded, "total": hook.total, "saved": first.pipeline.objective.coefficient.beta, "beta": beta}
+    return {
+        "loaded": hook.loaded,
+        "total": hook.total,
+        "saved": first.pipeline.objective.coefficient.beta,
+        "beta": beta,
+    }
 
 
 def processes(folder, model, checkpoint=None):

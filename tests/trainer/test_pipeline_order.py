@@ -43,7 +43,26 @@ RUNS = {
 SMALL = {"report": {"every": 0}, "max_completion_length": 6}
 TOOLS = {"processing_class": "tool_tokenizer", "train_dataset": "chats"}
 TIMES = re.compile(r"time|seconds|latency|_per_second|train_loss")
-FREE = {}
+OTHER = "neither reads what the other writes"
+FREE = {
+    "make_batch: if self.prompt_sampler is not None: <> if self.critic is not None:": OTHER,
+    "make_batch: batch = self.prompt_sampler.weigh(batch) <> self.prompt_sampler.observe(batch)": OTHER,
+    "make_batch: if self.critic is not None: <> batch = self.objective.add_old_logps(batch)": OTHER,
+    "make_batch: batch = self.advantages.compute(batch, table) <> if self.critic is not None:": "the table has all",
+    "make_batch: if self.critic is not None: <> sampled = self.recorder is not None and self.recorder.record(batch)": OTHER,
+    "make_batch: if self.prompt_stats is not None: <> trained = self.objective.prepare(batch)": OTHER,
+    "sample_and_score: assert own.scored is not None <> batch = replace(own.scored, output=output)": "for mypy",
+    "sample_and_score: for hook in self.hooks: <> self.vllm_drift.compare(batch.output)": "compares with vLLM only",
+    "sample_and_score: self.vllm_drift.compare(batch.output) <> return batch": "with vLLM only: test_drift",
+    "sample_and_score: self.verifiers.check_row(rows[0] if rows else {}, training=self.host.model.training) <> for hook in self.hooks:": OTHER,
+    "sample_and_score: self._new_round() as own, <> self.vllm_drift.of_round(),": OTHER,
+    "sample_and_score: self.vllm_drift.of_round(), <> self.tools.sessions(rows),": OTHER,
+    "sample_and_score: self.tools.sessions(rows), <> self.allowed_tokens.of_round(),": OTHER,
+    "sample: if self.round is not None and self.round.prompt_ids is None:  # later turns continue completions <> with self.clock.sampling():": OTHER,
+    "sample: self.tools.begin_calls(prompt_ids, turn[0]) <> return turn": "a call in a second turn: test_calling",
+    "score: self.tools.rewarding(turns), <> self.verifiers.scoring(completions),": OTHER,
+}  # fmt: skip
+"""Pairs that may stand in either order, or that another test holds, and why."""
 
 
 def odd(completions, **_):
@@ -76,6 +95,7 @@ class Halves(Hook):
         self.seen.append(len(rows))
 
     def scored(self, completions, rewards_NK):
+        self.seen.append("scored")
         return rewards_NK / 2
 
     def batch(self, batch):
