@@ -312,7 +312,7 @@ class TestFallback:
         plugin = SimpleNamespace(zero_stage=3)
         there = SimpleNamespace(is_main_process=True, state=SimpleNamespace(deepspeed_plugin=plugin))
         facts = {"is_fsdp_enabled": False, "is_deepspeed_enabled": True, "rollout_func": None, "tools": []}
-        args = SimpleNamespace(ds3_gather_for_generation=False)
+        args = SimpleNamespace(ds3_gather_for_generation=False, use_vllm=False)
         drawn = LeanRollouts(Recipe(rollout=RolloutOptions("auto"), rollout_is_set=asked), retry=None)
         drawn.after_loading(SimpleNamespace(accelerator=there, args=args, **facts))
         assert drawn.most_rows is None
