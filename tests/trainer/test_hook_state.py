@@ -156,6 +156,7 @@ def test_hooks_are_called_at_every_seam(build):
             return super().__getattribute__(name)
 
     trainer = build(trainer={"hooks": [Nosy()]}, advantage="sign", max_steps=1)
+    trainer.pipeline.vllm_drift.compare = lambda output: seen.append(f"compared {len(output['completion_ids'])}")
     trainer.train()
     order = list(dict.fromkeys(seen))
     assert order == ["problems", "before_loading", "after_loading", "close", "training", "step", "prompts", *AFTER]
@@ -164,7 +165,7 @@ def test_hooks_are_called_at_every_seam(build):
 SEAMS = {name for name in {**vars(Hook), **vars(TrainerStage)} if not name.startswith(("_", "on_"))}
 SEAMS -= {"name", "host", "identity", "rank_local", "begins_anew", "learns_at_step_end", "state_version"}
 SEAMS -= {"state_dict", "tensors", "load_state_dict", "load_tensors"}
-AFTER = ["scored", "sampled", "batch", "loss"]
+AFTER = ["scored", "sampled", "compared 8", "batch", "loss"]
 
 
 class Halved(Hook):

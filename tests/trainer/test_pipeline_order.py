@@ -53,13 +53,13 @@ FREE = {
     "make_batch: if self.prompt_stats is not None: <> trained = self.objective.prepare(batch)": OTHER,
     "sample_and_score: assert own.scored is not None <> batch = replace(own.scored, output=output)": "for mypy",
     "sample_and_score: for hook in self.hooks: <> self.vllm_drift.compare(batch.output)": "compares with vLLM only",
-    "sample_and_score: self.vllm_drift.compare(batch.output) <> return batch": "with vLLM only: test_drift",
+    "sample_and_score: self.vllm_drift.compare(batch.output) <> return batch": "test_hook_state",
     "sample_and_score: self.verifiers.check_row(rows[0] if rows else {}, training=self.host.model.training) <> for hook in self.hooks:": OTHER,
     "sample_and_score: self._new_round() as own, <> self.vllm_drift.of_round(),": OTHER,
     "sample_and_score: self.vllm_drift.of_round(), <> self.tools.sessions(rows),": OTHER,
     "sample_and_score: self.tools.sessions(rows), <> self.allowed_tokens.of_round(),": OTHER,
     "sample: if self.round is not None and self.round.prompt_ids is None:  # later turns continue completions <> with self.clock.sampling():": OTHER,
-    "sample: self.tools.begin_calls(prompt_ids, turn[0]) <> return turn": "a call in a second turn: test_calling",
+    "sample: self.tools.begin_calls(prompt_ids, turn[0]) <> return turn": "test_calling",
     "score: self.tools.rewarding(turns), <> self.verifiers.scoring(completions),": OTHER,
 }  # fmt: skip
 """Pairs that may stand in either order, or that another test holds, and why."""
