@@ -190,10 +190,10 @@ def test_every_writer_of_the_package_goes_through_these_two():
         ("files.py", "open"),
         ("__init__.py", "write_text"),  # in a folder with a random name that was made a moment before
         ("tools.py", "write_text"),  # the same
-        ("saved.py", "write_text"),  # the same
+        ("reward_model.py", "write_text"),  # the same
         ("store.py", "write_text"),  # the same
-        ("check.py", "write_text"),  # in a temporary folder
-        ("_verify_results.py", "open"),  # with a name that the user gave; without one, `open_own`
+        ("plan.py", "write_text"),  # in a temporary folder
+        ("verify.py", "open"),  # with a name that the user gave; without one, `open_own`
     }
     found = set()
     for path in Path(grpo_plus.__file__).parent.rglob("*.py"):
