@@ -365,7 +365,7 @@ def test_markup_in_a_config(fake, capsys):
     plan, go = fake('end("done", 0)', seeds="1", vary="run_name='a[b]c',[/d]")
     assert go() == ["finished"] * 2
     again = make_plan(plan.config, read_variants(["run_name='a[b]c',[/d]"]), [1], [], plan.out)
-    Console(width=120, highlight=False).print(result_table(again, open_manifest(again)))
+    Console(width=120, highlight=False).print(result_table(open_manifest(again)))
     out = capsys.readouterr().out
     assert "run_name=a[b]c" in out
     assert 'run_name=["/d"]' in out

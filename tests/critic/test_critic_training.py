@@ -83,7 +83,7 @@ def policy_of(trainer):
 @pytest.mark.parametrize("clip", [None, 0.2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gradient_of_an_update_is_that_of_a_plain_loop_over_its_tokens(build, kind, clip, monkeypatch):
-    critic, batches = build({"on": kind, "clip": clip}).critic, micro_batches()
+    critic, batches = build({"on": kind, "clip": clip}).pipeline.critic, micro_batches()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in critic.optimizer.parameters.values():
@@ -235,7 +235,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(build, kind, tmp_path):
 
 @pytest.mark.slow
 def test_a_checkpoint_names_tensors_as_it_always_did_and_one_of_models_alone_has_no_moments(build, tmp_path):
-    critic, other = (build({"on": "trunk"}).critic for _ in range(2))
+    critic, other = (build({"on": "trunk"}).pipeline.critic for _ in range(2))
     critic.head.weight.grad = torch.ones_like(critic.head.weight)
     critic.optimizer.step()
     moments = [f"adamw/head/{name}/{kind}" for name in ("bias", "weight") for kind in ("exp_avg", "exp_avg_sq", "step")]
