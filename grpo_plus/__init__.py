@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from grpo_plus.objectives import register_objective as register_objective
     from grpo_plus.selection import register_selection as register_selection
     from grpo_plus.trainer import GRPOPlusTrainer as GRPOPlusTrainer
-    from grpo_plus.training.observers.on_finding import OnFinding as OnFinding
+    from grpo_plus.training.observers import OnFinding as OnFinding
 
 __version__ = "0.1.0"
 

@@ -19,9 +19,9 @@ from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.recipe.table import say_notes
 from grpo_plus.report.escape import escape_all
 from grpo_plus.report.write import write_report
-from grpo_plus.training.batch.advantages import StepScorer
+from grpo_plus.training.batch import StepScorer
 from grpo_plus.training.hooks import Hook, Setup, check_hooks
-from grpo_plus.training.observers import card
+from grpo_plus.training.observers import complete_card
 from grpo_plus.training.pipeline import Pipeline
 from grpo_verifiers.errors import Problem, raise_all
 
@@ -206,7 +206,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         with self.pipeline.saving.collect_write_errors():
             super().create_model_card(model_name=model_name, dataset_name=dataset_name, tags=tags)
             if self.is_world_process_zero():
-                card.complete(self)
+                complete_card(self)
 
 
 def _without_secrets(args: Any) -> Any:

@@ -11,7 +11,7 @@ from tqdm.auto import tqdm  # type: ignore[import-untyped]  # comes with transfo
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from grpo_plus.training.observers.step_metrics import PARTS, metric
+from grpo_plus.training.observers import PARTS, metric
 
 if TYPE_CHECKING:
     from grpo_plus.trl.host import Host

@@ -158,7 +158,7 @@ def _make(  # noqa: PLR0917
 
 
 def _chats(args: Any, tokenizer: Any) -> Any:
-    from grpo_plus.training.rollout.markers import markers_of
+    from grpo_plus.training.rollout import markers_of
     from grpo_plus.warm_start.turns import ToolChats
 
     if not (args.recipe.tools or args.recipe.environments):

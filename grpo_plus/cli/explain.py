@@ -136,7 +136,7 @@ def _number_lines(
     config: "GRPOPlusConfig", sample: SampleGroup, estimator: "Estimator", keywords: Mapping[str, Any]
 ) -> list[str]:
     from grpo_plus.advantages import compute_advantages
-    from grpo_plus.training.batch.reward_table import per_completion
+    from grpo_plus.training.batch import per_completion
 
     lines: list[str] = []
     rows: dict[str, Sequence[float]] = {}

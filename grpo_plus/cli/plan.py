@@ -112,7 +112,7 @@ def _read(parsed: "Parsed", prompt_length: int) -> "tuple[ModelShape, Settings]"
     from grpo_plus.memory.shape import read_model_config, shape_of
     from grpo_plus.qlora.checks import Request, storage_problems
     from grpo_plus.qlora.model import method_of
-    from grpo_plus.training.update.advice import planned
+    from grpo_plus.training.update import planned
     from grpo_verifiers.errors import raise_all
 
     model, recipe = parsed.model, parsed.training.recipe

@@ -110,9 +110,9 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
-    from grpo_plus.training.observers.interrupt import EvaluationInterrupted, Interruption
-    from grpo_plus.training.resume.state import StateError
-    from grpo_plus.training.rollout.vllm_drift import DriftError
+    from grpo_plus.training.observers import EvaluationInterrupted, Interruption
+    from grpo_plus.training.resume import StateError
+    from grpo_plus.training.rollout import DriftError
     from grpo_plus.trl.logs import save_checkpoint_now
     from grpo_verifiers.errors import ConfigError, VerifierError
 
@@ -270,7 +270,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from grpo_plus.cli.train import hub_errors, trainer_failure
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
-    from grpo_plus.training.update.reference import load_adapter
+    from grpo_plus.training.update import load_adapter
     from grpo_plus.warm_start.make import Base, computing_of
     from grpo_verifiers.errors import ConfigError, VerifierError
 

@@ -73,7 +73,7 @@ def fit_findings(
         size = f"{weights / 1e9:.2g} billion weights: about {size_text(resident)}, the machine has {size_text(memory)}"
         yield NO_ROOM.at("memory", size)
     elif capacity is not None and adapter is not None:
-        from grpo_plus.training.update.advice import planned
+        from grpo_plus.training.update import planned
 
         settings = planned(args, adapter, bits=bits, double=double)
         try:

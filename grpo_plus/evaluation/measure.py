@@ -32,7 +32,7 @@ from grpo_plus.evaluation.store import SampleStore, StoreError
 from grpo_plus.evaluation.turns import TurnSampler
 from grpo_plus.recipe.values import checked_mapping
 from grpo_plus.sampling.in_step import in_step
-from grpo_plus.training.observers.run import RunHost
+from grpo_plus.training.observers import RunHost
 from grpo_plus.trl.ranks import drawn_from, gather_objects, is_fsdp2, zero_stage
 from grpo_plus.trl.tools import rewarding_environments
 from grpo_verifiers.errors import raise_all

@@ -9,8 +9,7 @@ from grpo_plus.evaluation.results import EvalSample, Evaluation, label_problems
 from grpo_plus.evaluation.sample import PositiveInt, Sampler, SampleSettings, seed_of
 from grpo_plus.evaluation.turns import Completed, ToolUse, TurnSampler
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.scoring.live_verifier import LiveVerifier
-from grpo_plus.training.scoring.verifiers import Verifiers
+from grpo_plus.training.scoring import LiveVerifier, Verifiers
 from grpo_verifiers.errors import raise_all
 from grpo_verifiers.options import fits, value_problems
 from grpo_verifiers.redaction import redact_text

@@ -16,7 +16,7 @@ from grpo_plus.evaluation.results import PASSES, EvalSample, OwnReward
 from grpo_plus.evaluation.sample import Sampler, SampleSettings, restored_random_state, seed_of
 from grpo_plus.record.sample import turn_rows
 from grpo_plus.training.hooks import Setup
-from grpo_plus.training.rollout.tool_loop import ToolLoop, Turns
+from grpo_plus.training.rollout import ToolLoop, Turns
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.tools import (
     ToolRollouts,

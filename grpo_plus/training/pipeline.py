@@ -14,9 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from grpo_plus.recipe.recipe import Recipe
-from grpo_plus.training.batch.advantages import Advantages, StepScorer
-from grpo_plus.training.batch.dead_groups import DeadGroupRefill
-from grpo_plus.training.batch.prompt_sampler import PromptSampler
+from grpo_plus.training.batch import Advantages, DeadGroupRefill, PromptSampler, StepScorer
 from grpo_plus.training.hooks import (
     Completions,
     Compute,
@@ -29,30 +27,36 @@ from grpo_plus.training.hooks import (
     TrainerStage,
     name_problems,
 )
-from grpo_plus.training.observers.clock import StepClock
-from grpo_plus.training.observers.diagnosing import RunDiagnosis
-from grpo_plus.training.observers.prompt_stats import PromptStats
-from grpo_plus.training.observers.recorder import Recorder, WriteReport
-from grpo_plus.training.observers.trackers import guard_trackers
-from grpo_plus.training.resume.data_position import DataPosition, GenerationBatch
-from grpo_plus.training.resume.rank_check import RankCheck, require_on_all_machines
-from grpo_plus.training.resume.run_changes import ResumeCheck
-from grpo_plus.training.resume.saving import Saving
-from grpo_plus.training.rollout.allowed_tokens import AllowedTokenScoring
-from grpo_plus.training.rollout.lean import LeanRollouts
-from grpo_plus.training.rollout.tool_loop import ToolLoop, Turns
-from grpo_plus.training.rollout.vllm_colocated import ColocatedRollout
-from grpo_plus.training.rollout.vllm_drift import LogpDrift
-from grpo_plus.training.rollout.vllm_server import ServerRollout
-from grpo_plus.training.scoring.reward_model import RewardModelStage
-from grpo_plus.training.scoring.verifiers import Verifiers
-from grpo_plus.training.update.critic import Critic
-from grpo_plus.training.update.engine import UpdateEngine
-from grpo_plus.training.update.inner import InnerIterations
-from grpo_plus.training.update.loss import ObjectiveLoss, StockLoss
-from grpo_plus.training.update.quantised import QuantisedGuard
-from grpo_plus.training.update.reference import AdapterReference, ModelReference
-from grpo_plus.training.update.retry import Retry
+from grpo_plus.training.observers import PromptStats, Recorder, RunDiagnosis, StepClock, WriteReport, guard_trackers
+from grpo_plus.training.resume import (
+    DataPosition,
+    GenerationBatch,
+    RankCheck,
+    ResumeCheck,
+    Saving,
+    require_on_all_machines,
+)
+from grpo_plus.training.rollout import (
+    AllowedTokenScoring,
+    ColocatedRollout,
+    LeanRollouts,
+    LogpDrift,
+    ServerRollout,
+    ToolLoop,
+    Turns,
+)
+from grpo_plus.training.scoring import RewardModelStage, Verifiers
+from grpo_plus.training.update import (
+    AdapterReference,
+    Critic,
+    InnerIterations,
+    ModelReference,
+    ObjectiveLoss,
+    QuantisedGuard,
+    Retry,
+    StockLoss,
+    UpdateEngine,
+)
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import next_checkpoint_folder
 from grpo_verifiers.errors import Problem

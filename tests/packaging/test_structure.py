@@ -157,3 +157,12 @@ def test_a_config_walks_in_one_direction():
 
     files, counts = walk()
     assert {name: count for name, count in counts.items() if count > MOST_OF_WALK[name]} == {}, files
+
+
+def test_a_room_of_training_is_entered_by_its_door_alone():
+    for name, targets in arrows().items():
+        for target in targets:
+            *room, module = target.split(".")
+            inside = ".".join(room)
+            if len(room) == 3 and inside.startswith("grpo_plus.training."):
+                assert name.startswith(inside), f"{name} imports {module} of {inside}: import from {inside}"

@@ -249,7 +249,7 @@ def _warm(
 ) -> Path:
     from transformers import AutoTokenizer
 
-    from grpo_plus.training.rollout.markers import markers_of
+    from grpo_plus.training.rollout import markers_of
     from grpo_plus.warm_start.examples import SolutionRow, encode
     from grpo_plus.warm_start.make import Base, obtain, store_of
     from grpo_plus.warm_start.store import WarmStart

@@ -14,9 +14,7 @@ from grpo_plus.recipe.rewards import running_advantage, step_problems
 from grpo_plus.sampling.token_spans import scorer_steps
 from grpo_plus.training.batch.reward_table import is_truncated, per_completion, per_token, reward_table, step_scores
 from grpo_plus.training.hooks import CRITIC_VALUES, Completions, ScoredBatch, Setup, TrainerStage, local_rows
-from grpo_plus.training.scoring.step_source import StepSource
-from grpo_plus.training.scoring.turn_spans import turn_scores, with_states
-from grpo_plus.training.scoring.verifiers import Verifiers
+from grpo_plus.training.scoring import StepSource, Verifiers, turn_scores, with_states
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import log_extra_column, log_metrics, replace_logged_advantages
 from grpo_plus.trl.ranks import gather_objects

@@ -18,7 +18,7 @@ from grpo_plus.training.batch.advantages import Advantages
 from grpo_plus.training.batch.replay import ReplayBuffer, StoredRow, round_of, store_groups, with_old_logps
 from grpo_plus.training.batch.subbatches import SubBatch, SubRow
 from grpo_plus.training.hooks import Completions, PromptRow, Sample, ScoredBatch, Setup, TrainerStage
-from grpo_plus.training.resume.run_changes import ResumeCheck
+from grpo_plus.training.resume import ResumeCheck
 from grpo_plus.trl.host import Host, temporary_attribute
 from grpo_plus.trl.logs import capture_logs, extend_table, log_metric_lists, log_metrics
 from grpo_plus.trl.ranks import broadcast_from_main, gather_objects

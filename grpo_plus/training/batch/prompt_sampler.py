@@ -23,7 +23,7 @@ from grpo_plus.selection.history import EVIDENCE, PromptHistory, digest_of
 from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
 from grpo_plus.selection.prompts import PICTURES, DatasetPrompts
 from grpo_plus.training.hooks import PromptRow, ScoredBatch, Setup, TrainerStage
-from grpo_plus.training.resume.data_position import DataPosition, Geometry
+from grpo_plus.training.resume import DataPosition, Geometry
 from grpo_plus.trl.host import Repeats
 from grpo_plus.trl.logs import log_metrics
 from grpo_plus.trl.ranks import broadcast_from_main, gather_objects

@@ -14,8 +14,8 @@ from grpo_plus.selection.dead_groups.replay import GroupBuffer
 from grpo_plus.training.batch.reward_table import step_scores
 from grpo_plus.training.batch.subbatches import SubBatch, SubRow, rows_of
 from grpo_plus.training.hooks import CompletionRow, Completions, ScoredBatch
-from grpo_plus.training.resume.data_position import UnstorableError, packed, unpacked
-from grpo_plus.training.scoring.turn_spans import NO_STATE
+from grpo_plus.training.resume import UnstorableError, packed, unpacked
+from grpo_plus.training.scoring import NO_STATE
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import CompletionTable, map_column
 from grpo_plus.trl.ranks import gather_objects

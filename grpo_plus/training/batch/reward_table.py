@@ -8,7 +8,7 @@ import torch
 from grpo_plus.advantages import RewardTable, StepScores
 from grpo_plus.advantages.table import PENALTY, TRAINABLE
 from grpo_plus.training.hooks import group_ids
-from grpo_plus.training.scoring.turn_spans import NO_STATE
+from grpo_plus.training.scoring import NO_STATE
 
 
 def is_truncated(completion_ids: Sequence[Sequence[int]], ends: Sequence[int]) -> list[bool]:

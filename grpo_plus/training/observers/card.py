@@ -24,7 +24,7 @@ _OF_THE_MACHINE = (
 _LOCAL_MODEL = {"[None](https://huggingface.co/None)": "a local model", 'model="None"': 'model="path/to/this/folder"'}
 
 
-def complete(trainer: RunHost) -> None:
+def complete_card(trainer: RunHost) -> None:
     """Add metadata and the section to the card that the trainer has just written into its output folder."""
     from huggingface_hub import ModelCard
 

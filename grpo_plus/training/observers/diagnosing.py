@@ -20,7 +20,7 @@ from grpo_plus.training.observers.monitor import EXAMPLES, LONGEST, HackingMonit
 from grpo_plus.training.observers.on_finding import LAST_LOG, Logged, OnFinding, max_over_ranks
 from grpo_plus.training.observers.recorder import Recorder
 from grpo_plus.training.observers.run import RunHost
-from grpo_plus.training.scoring.verifiers import Verifiers
+from grpo_plus.training.scoring import Verifiers
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import evaluation_enabled, log_metrics
 from grpo_plus.trl.ranks import adapter_configs, piece

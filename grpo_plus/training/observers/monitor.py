@@ -16,8 +16,7 @@ from grpo_plus.recipe.recipe import Monitor
 from grpo_plus.sampling.token_spans import decoder
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.observers.run import RunHost
-from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier
-from grpo_plus.training.scoring.verifiers import TURNS
+from grpo_plus.training.scoring import ROW_KEYS, TURNS, LiveVerifier
 from grpo_plus.trl.logs import log_metrics
 from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.errors import VerifierError

@@ -36,7 +36,7 @@ from grpo_plus.record.sample import (
     turn_rows,
 )
 from grpo_plus.sampling.token_spans import decoder
-from grpo_plus.training.batch.reward_table import is_truncated
+from grpo_plus.training.batch import is_truncated
 from grpo_plus.training.hooks import CRITIC_VALUES, ScoredBatch, TrainerStage
 from grpo_plus.training.observers.about import about
 from grpo_plus.training.observers.run import RunHost

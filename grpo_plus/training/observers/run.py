@@ -4,9 +4,9 @@ from typing import Any, Protocol
 
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_plus.training.rollout.tool_loop import ToolLoop
-from grpo_plus.training.scoring.verifiers import Verifiers
-from grpo_plus.training.update.quantised import QuantisedGuard
+from grpo_plus.training.rollout import ToolLoop
+from grpo_plus.training.scoring import Verifiers
+from grpo_plus.training.update import QuantisedGuard
 from grpo_plus.trl.host import Host
 
 

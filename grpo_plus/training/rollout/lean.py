@@ -10,7 +10,7 @@ from grpo_plus.sampling.in_step import in_step
 from grpo_plus.sampling.rollout import Rollout
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.rollout.vllm_server import uses_server
-from grpo_plus.training.update.retry import Retry
+from grpo_plus.training.update import Retry
 from grpo_plus.trl.fields import other_samplers
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import metric_lists

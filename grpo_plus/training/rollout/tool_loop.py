@@ -19,7 +19,7 @@ from grpo_plus.training.hooks import PromptRow, Setup, TrainerStage
 from grpo_plus.training.rollout.call_rows import CallError, CallRow, ok_texts
 from grpo_plus.training.rollout.markers import Markers, markers_of
 from grpo_plus.training.rollout.tool_proxies import environment_proxy, tool_proxy
-from grpo_plus.training.scoring.turn_spans import turns_of
+from grpo_plus.training.scoring import turns_of
 from grpo_plus.trl.host import Host, temporary_attribute
 from grpo_plus.trl.logs import log_metrics
 from grpo_plus.trl.ranks import gather_objects

@@ -11,7 +11,7 @@ from grpo_plus.sampling.vllm_colocate import Colocated, load_vllm, on_cpu
 from grpo_plus.sampling.vllm_push import adapter_problems, logprobs_count, start_command
 from grpo_plus.sampling.vllm_server import BY_TRAINING, key_problems
 from grpo_plus.training.hooks import Setup, TrainerStage
-from grpo_plus.training.update.quantised import request_for
+from grpo_plus.training.update import request_for
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.ranks import unwrapped_model
 from grpo_plus.trl.rollout import build_vllm_with, sync_weights_with, weights_for_vllm

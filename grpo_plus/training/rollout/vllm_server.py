@@ -14,8 +14,8 @@ from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, a
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
 from grpo_plus.sampling.vllm_sync import SyncConditions, choose, sync_problems
 from grpo_plus.training.hooks import Setup, TrainerStage
-from grpo_plus.training.resume.saving import Saving
-from grpo_plus.training.update.quantised import request_for
+from grpo_plus.training.resume import Saving
+from grpo_plus.training.update import request_for
 from grpo_plus.trl.host import Host, temporary_attribute
 from grpo_plus.trl.ranks import broadcast_from_main, plain_model, unwrapped_model, whole_tensors
 from grpo_plus.trl.rollout import encode_text, use_vllm_server, vllm_sampling_parameters
