@@ -33,7 +33,7 @@ class End(NamedTuple):
     at: float | None
 
 
-class Interval(NamedTuple):
+class NumberRange(NamedTuple):
     """An interval, or a point."""
 
     low: End
@@ -44,7 +44,7 @@ class Interval(NamedTuple):
 
 LOWEST = End(("-", INFINITY), -inf)
 HIGHEST = End(INFINITY, inf)
-EVERYTHING = (Interval(LOWEST, False, HIGHEST, False),)
+EVERYTHING = (NumberRange(LOWEST, False, HIGHEST, False),)
 
 
 class Region(NamedTuple):
@@ -54,7 +54,7 @@ class Region(NamedTuple):
     ``name``: the unknown whose values these are, if the answer names one.
     """
 
-    parts: tuple[Interval, ...]
+    parts: tuple[NumberRange, ...]
     domain: str = "R"
     name: Node | None = None
 
@@ -74,15 +74,15 @@ def end_of(node: Node) -> End:
     return End(node, value)
 
 
-def interval(low: End, low_in: bool, high: End, high_in: bool) -> tuple[Interval, ...]:
+def interval(low: End, low_in: bool, high: End, high_in: bool) -> tuple[NumberRange, ...]:
     """An interval as parts: no part for an empty one."""
-    part = Interval(low, low_in and low is not LOWEST, high, high_in and high is not HIGHEST)
+    part = NumberRange(low, low_in and low is not LOWEST, high, high_in and high is not HIGHEST)
     return () if low.at is not None and high.at is not None and _is_empty(part) else (part,)
 
 
-def point(end: End) -> tuple[Interval, ...]:
+def point(end: End) -> tuple[NumberRange, ...]:
     """The set of one number."""
-    return (Interval(end, True, end, True),)
+    return (NumberRange(end, True, end, True),)
 
 
 def order(left: End, right: End) -> int:
@@ -105,22 +105,22 @@ def order(left: End, right: End) -> int:
     raise NoRegionError("ends too close to compare")
 
 
-def _is_empty(part: Interval) -> bool:
+def _is_empty(part: NumberRange) -> bool:
     side = order(part.low, part.high)
     return side > 0 or (side == 0 and not (part.low_in and part.high_in))
 
 
-def _low_order(left: Interval, right: Interval) -> int:
+def _low_order(left: NumberRange, right: NumberRange) -> int:
     return order(left.low, right.low) or int(right.low_in) - int(left.low_in)
 
 
-def union(parts: tuple[Interval, ...]) -> tuple[Interval, ...]:
+def union(parts: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
     """Overlapping and adjoining intervals merged, in order."""
     if len(parts) < 2:
         return parts
     if len(parts) > MAX_PARTS:
         raise NoRegionError("too many parts")
-    merged: list[Interval] = []
+    merged: list[NumberRange] = []
     for part in sorted((part for part in parts if not _is_empty(part)), key=cmp_to_key(_low_order)):
         if merged:
             last = merged[-1]
@@ -128,13 +128,13 @@ def union(parts: tuple[Interval, ...]) -> tuple[Interval, ...]:
             if side < 0 or (side == 0 and (part.low_in or last.high_in)):
                 above = order(part.high, last.high)
                 high = part if above > 0 or (above == 0 and part.high_in) else last
-                merged[-1] = Interval(last.low, last.low_in, high.high, high.high_in)
+                merged[-1] = NumberRange(last.low, last.low_in, high.high, high.high_in)
                 continue
         merged.append(part)
     return tuple(merged)
 
 
-def intersection(left: tuple[Interval, ...], right: tuple[Interval, ...]) -> tuple[Interval, ...]:
+def intersection(left: tuple[NumberRange, ...], right: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
     """The numbers in both."""
     if EVERYTHING in (left, right):
         return left if right == EVERYTHING else right
@@ -145,13 +145,13 @@ def intersection(left: tuple[Interval, ...], right: tuple[Interval, ...]) -> tup
         low = a if _low_order(a, b) > 0 else b
         side = order(a.high, b.high) or int(a.high_in) - int(b.high_in)
         high = a if side < 0 else b
-        part = Interval(low.low, low.low_in, high.high, high.high_in)
+        part = NumberRange(low.low, low.low_in, high.high, high.high_in)
         if not _is_empty(part):
             parts.append(part)
     return union(tuple(parts))
 
 
-def complement(parts: tuple[Interval, ...]) -> tuple[Interval, ...]:
+def complement(parts: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
     """All other real numbers; of merged parts in order."""
     if not parts:
         return EVERYTHING
@@ -164,7 +164,7 @@ def complement(parts: tuple[Interval, ...]) -> tuple[Interval, ...]:
     return tuple(gaps)
 
 
-def finite(parts: tuple[Interval, ...]) -> bool:
+def finite(parts: tuple[NumberRange, ...]) -> bool:
     """True if a set consists of single numbers."""
     return all(part.low == part.high for part in parts)
 
@@ -189,7 +189,7 @@ def without_integers(region: Region) -> Region:
         members = [value for low, high in spans for value in range(int(low), int(high) + 1)]
         if domain == "Z" or not members:
             return Region(tuple(part for value in members for part in point(_end(value))), "R", region.name)
-    parts = tuple(Interval(_end(low), not isinf(low), _end(high), not isinf(high)) for low, high in spans)
+    parts = tuple(NumberRange(_end(low), not isinf(low), _end(high), not isinf(high)) for low, high in spans)
     return Region(parts, domain, region.name)
 
 
@@ -211,9 +211,9 @@ def _end(value: float) -> End:
 
 
 _ZERO, _ONE = End(number(0), 0.0), End(number(1), 1.0)
-_ABOVE, _FROM = (Interval(_ZERO, False, HIGHEST, False),), (Interval(_ZERO, True, HIGHEST, False),)
-_BELOW, _UP_TO = (Interval(LOWEST, False, _ZERO, False),), (Interval(LOWEST, False, _ZERO, True),)
-_NATURAL = (Interval(_ONE, True, HIGHEST, False),)
+_ABOVE, _FROM = (NumberRange(_ZERO, False, HIGHEST, False),), (NumberRange(_ZERO, True, HIGHEST, False),)
+_BELOW, _UP_TO = (NumberRange(LOWEST, False, _ZERO, False),), (NumberRange(LOWEST, False, _ZERO, True),)
+_NATURAL = (NumberRange(_ONE, True, HIGHEST, False),)
 _SIGNS = {
     "": EVERYTHING, "^+": _ABOVE, "_+": _ABOVE, "_>0": _ABOVE, "^-": _BELOW, "_-": _BELOW, "_<0": _BELOW,
     "_>=0": _FROM, "_<=0": _UP_TO, "^*": complement(point(_ZERO)),
@@ -318,7 +318,7 @@ def _conditions(kind: str, regions: list[Region]) -> Region:
 
 
 def _all(regions: list[Region]) -> Region:
-    parts: tuple[Interval, ...] = EVERYTHING
+    parts: tuple[NumberRange, ...] = EVERYTHING
     domain = "R"
     for region in regions:
         parts = intersection(parts, region.parts)
@@ -384,7 +384,7 @@ def _condition(quantity: Node, op: str, value: Node) -> Region:
     return Region(_beyond(op, end), "R", quantity)
 
 
-def _beyond(op: str, end: End) -> tuple[Interval, ...]:
+def _beyond(op: str, end: End) -> tuple[NumberRange, ...]:
     if op in _LESS:
         return interval(LOWEST, False, end, op == "<=")
     if op in _MORE:
@@ -436,7 +436,7 @@ def _image(member: Node, region: Region) -> Region:
     parts = []
     for low, low_in, high, high_in in region.parts:
         first, second = (move(low), low_in), (move(high), high_in)
-        parts.append(Interval(*first, *second) if rising else Interval(*second, *first))
+        parts.append(NumberRange(*first, *second) if rising else NumberRange(*second, *first))
     return Region(union(tuple(parts)))
 
 
