@@ -16,6 +16,7 @@ METHODS = {
     "step": "its step",
     "loss": "its loss",
     "logps": "log-probabilities",
+    "save": "a checkpoint",
     "restore": "a resumed run",
 }
 BLOCK = re.compile(r"(<!-- flow -->\n```\n)(.*?)(```\n)", re.DOTALL)
@@ -39,16 +40,29 @@ def flow() -> str:
             names = [each.attr for target in targets for each in ast.walk(target) if isinstance(each, ast.Attribute)]
             made = [rooms[each.id] for each in ast.walk(node.value) if isinstance(each, ast.Name) and each.id in rooms]
             stages |= {name: made[0] for name in names if made}
+    stages["saving"] = "resume"
     lines = []
     for name, title in METHODS.items():
-        calls = [
-            (node.lineno, node.col_offset, f"{stages[node.func.value.attr]}: {node.func.value.attr}.{node.func.attr}")
+        contexts = {
+            id(item.context_expr)
             for node in ast.walk(methods[name])
-            if isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and isinstance(node.func.value, ast.Attribute)
-            and node.func.value.attr in stages
-        ]
+            if isinstance(node, ast.With)
+            for item in node.items
+        }
+        calls = []
+        for node in ast.walk(methods[name]):
+            if not isinstance(node, ast.Call):
+                continue
+            parts = ast.unparse(node.func).split(".")
+            text = ""
+            if parts[0] == "trl" or ast.unparse(node).startswith("partial(trl"):
+                text = "trl"
+            elif parts[0] == "hook" or ast.unparse(node).startswith("partial(hook"):
+                text = f"hooks: {ast.unparse(node.args[0]).split('.')[-1] if parts[0] == 'partial' else parts[-1]}"
+            elif len(parts) == 3 and parts[1] in stages:
+                text = f"{stages[parts[1]]}: {parts[1]}.{parts[2]}"
+            if text:
+                calls.append((node.end_lineno, node.end_col_offset, f"with {text}" if id(node) in contexts else text))
         lines += [f"{name}, {title}", *(f"  {call}" for _, _, call in sorted(calls)), ""]
     return "\n".join(lines)
 

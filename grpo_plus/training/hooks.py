@@ -266,8 +266,7 @@ class TrainerStage(TrainerCallback):
 class Hook(TrainerStage):
     """A stage of your own, for ``GRPOPlusTrainer(hooks=[...])``; each method does nothing by default.
 
-    Hooks are called in the order of the list, after the trainer's own stages; around a step or a loss the first one is
-    outermost.
+    Hooks are called in the order of the list; around a step or a loss the first one is outermost.
     """
 
     def prompts(self, rows: Sequence[PromptRow]) -> None:

@@ -1,7 +1,7 @@
 """The order of a run on one page: a generation batch, a micro-batch, a checkpoint, a resumed run.
 
 `GRPOPlusTrainer` overrides TRL's methods with one line each, which calls a method here; ``trl`` is TRL's own method.
-The stages do the work. Their rooms, in the order of imports: resume, scoring, batch, update, rollout, observers.
+The stages do the work. Their rooms, in the order of imports: resume, scoring, update, batch, rollout, observers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
