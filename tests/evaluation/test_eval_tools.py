@@ -156,7 +156,7 @@ def test_tools_of_a_config_file_with_paths_that_start_there(cli, tool_model, que
     command = ("eval", tool_model, "--dataset", questions, "--verifier", "tool_valid", *FAST)
     code, text, err = cli(*command, "--tools-from", config)
     assert code == 0, err
-    assert f"what {config} has: tools: double" in err
+    assert f"Callable by the model, from {config}: tools: double." in err
     assert re.search(r"failed calls .*1 \(12\.5%\)", text)
 
 

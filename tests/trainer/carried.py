@@ -88,7 +88,7 @@ UNLIKE = {
     r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
     r"Recorder\._budget\._withdrawn|Recorder\._status\.resumed_from": "says that the run was resumed",
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|_cursor\._order|verifier(\._place)?$": "caches, made anew",
-    r"_policy\._warned|LeanRollouts\.rollout\.(_said|stock)": "said once by each process", r"host\.saving\.": "of a checkpoint under way",
+    r"_policy\._warned|LeanRollouts\.rollout\.(_logged|stock)": "said once by each process", r"host\.pipeline\.saving\.": "of a checkpoint under way",
     r"LeanRollouts\._lists|\.verdicts|AllowedTokenScoring\._(turns|sampler|served)": "of a generation batch, until the next",
     r"PromptStats\._(texts|missing|written)": "of lines in the record, which are compared",
     r"Verifiers\._rows_checked": "looked at anew",

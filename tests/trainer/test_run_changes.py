@@ -293,7 +293,7 @@ def test_the_state_of_another_part_begins_anew_in_a_run_that_may_differ(build, t
     saved = json.loads((tmp_path / "out" / "checkpoint-2" / "grpo_plus_state.json").read_text())
     beta = saved["parts"]["objective"]["state"]["beta"]
     run = build(**{**kl, "temperature": 0.5, "max_steps": 3})
-    with run.pipeline.stages.training():
+    with run.pipeline.training():
         run.pipeline.resume_check.restore(run.pipeline.stages, Path(folder), allow_changes=True)
         assert run.pipeline.objective.beta() == beta != 0.05  # the same part goes on
 

@@ -74,7 +74,7 @@ class AllowedTokenScoring(TrainerStage):
         try:
             yield
         finally:
-            self._rows = None
+            self._rows = self._sampler = None
 
     def add(self, output: dict[str, Any], *, own_sampler: bool) -> dict[str, Any]:
         """The output with the allowed tokens of its rows, empty if unknown; ``own_sampler``: TRL did not sample."""
