@@ -400,7 +400,7 @@ class TestEndings:
     def test_the_optimizers_step(self, make, kind):
         run = make(kind, optim="adamw_torch")
         run.create_optimizer().register_step_pre_hook(oom)
-        found = self.ends(run, r"in the optimizer's step: .* of adamw_torch .* about [\d.]+ [KM]iB .*paged_adamw_8bit")
+        found = self.ends(run, r"in the optimizer's step: .* of adamw_torch .* about [\d.]+ [KM]iB.*paged_adamw_8bit")
         assert ("use_peft: true" in found) == (kind == "full")
         moments = 2 * sum(p.nbytes for p in run.model.parameters() if p.requires_grad)
         assert f"about {moments / 2**20:.1f} MiB" in found

@@ -120,13 +120,8 @@ def stopped(model, folder):
     prompts = Dataset.from_dict({"prompt": ["1+1=", "what is 30?"]})
     trainer = GRPOPlusTrainer(model, reward, config, prompts, rollout_func=rollout)
     skipped = []
-    inner = trainer.pipeline.inner.skips
-
-    def skips(step):
-        skipped.append(inner(step))
-        return skipped[-1]
-
-    trainer.pipeline.inner.skips = skips
+    inner, step = trainer.pipeline.inner, trainer.pipeline.inner.step
+    inner.step = lambda run: (step(run), skipped.append(inner._skipped))[0]
     trainer.train()
     result = {"skipped": skipped, "rate": trainer.lr_scheduler.get_last_lr()[0]}
     result |= {"weights": [float(weight.double().sum()) for weight in trainer.model.parameters()]}

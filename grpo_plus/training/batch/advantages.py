@@ -148,8 +148,10 @@ class Advantages(TrainerStage):
             return
         self._settled = labels[0]
         givers = dict.fromkeys(self._verifiers.labels, False) | {labels[0]: True}
-        self.estimator, ignored = running_advantage(self._recipe, givers, self._functions, owned=self._owned)
+        chosen, ignored = running_advantage(self._recipe, givers, self._functions, owned=self._owned)
         raise_all(ignored)
+        if chosen != self.estimator:
+            self.estimator = chosen
 
     def state_dict(self) -> dict[str, Any]:
         """Sources of unusable scores, evidence about steps, and the verifier that scores them."""
