@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from datasets import Dataset
+from grpo_verifiers.errors.messages import size_text
 from transformers import TrainerCallback
 from trl import GRPOConfig
 
@@ -403,7 +404,7 @@ class TestEndings:
         found = self.ends(run, r"in the optimizer's step: .* of adamw_torch .* about [\d.]+ [KM]iB.*paged_adamw_8bit")
         assert ("use_peft: true" in found) == (kind == "full")
         moments = 2 * sum(p.nbytes for p in run.model.parameters() if p.requires_grad)
-        assert f"about {moments / 2**20:.1f} MiB" in found
+        assert f"about {size_text(moments)}" in found
 
     @pytest.mark.sample(0, 1)
     @pytest.mark.parametrize("kind", KINDS)
