@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 import torch
 from datasets import Dataset
-from grpo_verifiers.errors.messages import size_text
 from transformers import TrainerCallback
 from trl import GRPOConfig
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.memory.errors import StepTooLargeError, is_out_of_memory
 from grpo_plus.testing import make_tiny_model
+from grpo_verifiers.errors.messages import size_text
 from tests.device import FLOAT32, ON_CPU
 from tests.qlora.runs import Gradients, assert_same_gradients, lora, nf4, spread
 
