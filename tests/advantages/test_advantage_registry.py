@@ -101,7 +101,9 @@ def test_a_file_by_reference_and_a_reference_to_a_built_in_function_which_keeps_
         f"advantage estimator '{tmp_path}/mine.py:plain': unknown keyword 'shfit'. Did you mean 'shift'? There is: shift."
     ]
     for name, kind in (("Thing", "a class"), ("NUMBER", "int")):
-        with pytest.raises(NotAnEstimatorError, match=f"estimator '{tmp_path}/mine.py:{name}' is {kind}, expected a function"):
+        with pytest.raises(
+            NotAnEstimatorError, match=f"estimator '{tmp_path}/mine.py:{name}' is {kind}, expected a function"
+        ):
             get_advantage(f"{tmp_path}/mine.py:{name}")
     kwargs = {"parts": {"./mine.py:plain": 2.0, "raw": 1.0}, "./mine.py:plain": {"shift": 1.0}}
     assert absolute_parts({"band": 1.0}, tmp_path) == {"band": 1.0}
