@@ -22,7 +22,7 @@ MODEL_LIBRARIES = {
 }
 """The files of the verifiers that may: one makes schemas, and one loads a model of step rewards in a process of its own."""
 MOST_FLOORS, MOST_ROOMS = 8, {"grpo_plus": 24, "grpo_plus.training": 8}
-MOST_OF_WALK = {"stays": 40, "rooms": 24, "climbs": 3}
+MOST_OF_WALK = {"stays": 40, "rooms": 23, "climbs": 3}
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
 
@@ -37,7 +37,7 @@ def modules():
     gc.disable()  # it takes five times as long otherwise
     for package in PACKAGES:
         folder = folder_of(package)
-        for path in folder.rglob("*.py"):
+        for path in sorted(set(folder.rglob("*.py")) - set(folder.glob("recipes/**/*.py"))):  # the wheel's examples
             parts = path.relative_to(folder.parent).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             found[name] = (path, imports_in(path.read_text(encoding="utf-8")))
@@ -152,6 +152,7 @@ def test_a_module_with_an_underscore_is_imported_from_its_own_folder_only():
             assert name == folder or name.startswith(f"{folder}."), f"{name} imports {target}"
 
 
+@pytest.mark.skipif(not PAGE.exists(), reason="the sources are not here")
 def test_a_config_walks_in_one_direction():
     from benchmarks.walk import walk  # it imports TRL, unlike the other tests
 
