@@ -5,7 +5,7 @@ The stages do the work. Their rooms, in the order of imports: resume, scoring, u
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -293,19 +293,11 @@ class Pipeline:
             inner = trl
             for hook in reversed(self.hooks):
                 inner = partial(hook.step, inner)
-            with self.critic_rows(), self.clock.step():
+            collecting = nullcontext() if self.critic is None else self.critic.collecting()
+            with collecting, self.clock.step():
                 return self.retry.step(inner)
 
         return self.inner.step(run)
-
-    @contextmanager
-    def critic_rows(self) -> Iterator[None]:
-        """Around a step of the policy: the critic learns from the same rows."""
-        if self.critic is None:
-            yield
-            return
-        with self.critic.collecting():
-            yield
 
     def loss(self, trl: Compute, model: Any, inputs: Mapping[str, Any]) -> Tensor:
         """The loss of a micro-batch."""

@@ -109,7 +109,10 @@ def test_a_recipe_that_plays_is_explained_and_trains(name, examples, tmp_path, c
     values, path = values_of(examples, name), f"papers/{name}"
     assert main(["explain", path]) == 0
     told = capsys.readouterr().out
-    assert f"advantage: {values['advantage']}" in told
+    advantage = dict(values["advantage"])
+    assert f"advantage: {advantage.pop('name')}\n" in told
+    for key, value in advantage.items():
+        assert f"\n  {key} = {value}\n" in told
     assert "Treasure" in told
     small = ("--max_steps=2", "--warm_start.steps=15", "--warm_start.batch_size=20", "--warm_start.folder=warm")
     assert main(["train", path, *small, "--logging_steps=1", "--disable_tqdm=true", "--output_dir=out"]) == 0

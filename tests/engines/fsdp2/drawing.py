@@ -45,10 +45,11 @@ class Twice(GRPOPlusTrainer):
             assert missing.missing_keys in ([], ["lm_head.weight"], ["base_model.model.lm_head.weight"]), missing
             assert not missing.unexpected_keys
             torch.set_rng_state(before)
-            alike = self.rollouts._in_step, self.model_wrapped
-            self.rollouts._in_step, self.model_wrapped = False, self.whole
+            lean = self.pipeline.lean
+            alike = lean._in_step, self.model_wrapped
+            lean._in_step, self.model_wrapped = False, self.whole
             again, _ = super()._generate_single_turn(prompt_ids, *arguments, **keywords)
-            self.rollouts._in_step, self.model_wrapped = alike
+            lean._in_step, self.model_wrapped = alike
             self.equal.append(again == found)
         return found, further
 
