@@ -66,6 +66,8 @@ class GRPOPlusConfig(GRPOConfig):
             batches there.
         critic: a critic for the estimator `gae`, by the keys of `CriticOptions`; ``{}`` has them at their defaults.
         rollout: the way completions are sampled, or the keys of `grpo_plus.recipe.settings.RolloutOptions`.
+        check: what findings about the data do before training: ``stop`` ends a run that would be worthless, ``strict``
+            ends at warnings too, ``warn`` only reports, ``off`` skips the checks.
         report: the record for ``grpo-plus report``: true, false, or the keys of
             `grpo_plus.recipe.settings.ReportOptions`.
         diagnosis: a judge against reward hacking, and findings that end the run, by the keys of
@@ -152,6 +154,13 @@ class GRPOPlusConfig(GRPOConfig):
             **dotted_flags("rollout", keys_of(OPTIONS["rollout"])),
         },
     )
+    check: str = field(
+        default="stop",
+        metadata={
+            "help": "Checks of the data before training: stop at problems, strict (at warnings too), warn or off.",
+            "choices": ("stop", "strict", "warn", "off"),
+        },
+    )
     report: dict[str, Any] | str | None = field(
         default=None,
         metadata={
@@ -175,6 +184,7 @@ class GRPOPlusConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         """Normalise, resolve and check everything, before any model loads."""
+        self.check = {"False": "off", "True": "stop"}.get(str(self.check), self.check)  # YAML reads bare words so
         redact(vars(self))  # remembers the secrets, so that messages hide them
         fields = self.__dataclass_fields__
         values = {name: getattr(self, name, None) for name in fields}

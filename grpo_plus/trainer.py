@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from grpo_plus.check.data import check_arguments
+from grpo_plus.check.finding import settle
 from grpo_plus.config import GRPOPlusConfig
 from grpo_plus.trl.fields import bind_trainer_arguments
 from grpo_plus.trl.host import temporary_attribute
@@ -16,7 +18,7 @@ from trl import GRPOTrainer  # isort: skip - after the version check of the conf
 from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, recipe_of
-from grpo_plus.recipe.table import say_notes
+from grpo_plus.recipe.table import logger, say_notes
 from grpo_plus.report.escape import escape_all
 from grpo_plus.report.write import write_report
 from grpo_plus.training.batch import StepScorer
@@ -58,6 +60,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         self.pipeline = Pipeline(self.recipe, step_scorer, write_report, check_hooks(hooks))
         setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, bind_trainer_arguments(further, kwargs))
         raise_all(self.pipeline.problems(setup))
+        raise_all(self._data_problems(setup))
         with self.pipeline.loading(setup):
             super().__init__(model, setup.reward_funcs, args, train_dataset, eval_dataset, **setup.further)
         self.pipeline.loaded(self)
@@ -77,6 +80,18 @@ class GRPOPlusTrainer(GRPOTrainer):
         """Return the problems of these arguments before anything loads, for which ``__init__`` would raise."""
         setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, dict(further))
         return Pipeline(recipe_of(args), step_scorer, write_report).problems(setup)
+
+    def _data_problems(self, setup: Setup) -> list[Problem]:
+        """Return the problems of the rows that stop the run; log the rest on the main process."""
+        mode = getattr(setup.args, "check", "warn")
+        if mode == "off":
+            return []
+        sets = setup.train_dataset, setup.eval_dataset
+        findings = check_arguments(setup.model, setup.args, *sets, setup.further.get("processing_class"))
+        problems, lines = settle(findings, mode)
+        for line in lines if setup.args.process_index == 0 else ():
+            logger.warning("note: %s", line)
+        return [*problems]
 
     @property
     def estimator(self) -> Chosen | None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.check.tokens import thinks_by_default as template_thinks
 from grpo_plus.cli import UserError
 from grpo_plus.cli._prompts import FORMATS
-from grpo_plus.doctor.tokens import thinks_by_default as template_thinks
 from grpo_plus.recipe.recipe import Recipe, recipe_of
 from grpo_plus.recipe.table import config_notes
 from grpo_plus.recipe.values import changed_fields

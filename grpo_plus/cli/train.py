@@ -292,6 +292,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     sets = {field: with_prompts(rows, prompt, chat=chat) for field, rows in sets.items()}
     if prompt:
         _show_prompt(next(iter(sets["dataset_train_split"])), tokenizer, args, prompt)
+    _check_data(parsed, path, sets, tokenizer)
     init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
     start = Base(path, init, quantisation, adapter, computing_of(args), args.per_device_train_batch_size)
     initial = begin(parsed, start, tokenizer, splits, sets, resumed, _print)
@@ -336,6 +337,30 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     }
     trainer.measure = Measure(measure, trainer, sets["measure"]) if measure is not None else None
     return trainer
+
+
+def _check_data(parsed: "Parsed", path: str, sets: Mapping[str, Any], tokenizer: Any) -> None:
+    """Raise `UserError` for data that make the run worthless, before the warm start; print the rest about its golds."""
+    from grpo_plus.check.data import SAMPLE, DataCheck, check_arguments, read_data
+    from grpo_plus.check.finding import settle
+    from grpo_plus.trl.ranks import broadcast_from_main
+    from grpo_verifiers.errors import ConfigError
+
+    args, rows = parsed.training, sets["dataset_train_split"]
+    if args.check == "off":
+        return
+    parts = [*args.recipe.verifiers, *args.recipe.eval_verifiers]
+
+    def check() -> tuple[list[str], list[str]]:
+        quick = settle(check_arguments(path, args, rows, sets.get("dataset_test_split"), tokenizer), args.check)
+        golds = DataCheck(args, read_data(rows, parts, lambda row: row["prompt"], SAMPLE), parts).golds(quickly=True)
+        problems, lines = settle(golds, args.check)
+        return [*quick[0], *problems], lines
+
+    problems, lines = broadcast_from_main(check)
+    _print(*(f"note: {line}" for line in lines))
+    if problems:
+        raise UserError(str(ConfigError(problems)))
 
 
 def _tokenizer(path: str, init: Mapping[str, Any]) -> Any:

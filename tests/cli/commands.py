@@ -1,5 +1,6 @@
 """The command line in the process of the tests, and what it finds installed."""
 
+import re
 import sys
 
 from tests import started
@@ -31,4 +32,4 @@ class Commands:
     def refused(self, *words):
         code, out, err = self.run(*words)
         assert code == 2, out + err
-        return err
+        return err + re.sub(r"\s*\n\s+", " ", out)  # a report is wrapped

@@ -71,7 +71,7 @@ def test_all_problems_of_a_file_are_in_one_report(cli, config, folder):
         "verifiers": ([{"name": "math", "wieght": 1}], "unknown option 'wieght'. Did you mean the key 'weight'"),
         "epsilon": (0.3, "epsilon (0.3)"),
     }
-    err = cli.refused("explain", config(**{name: value for name, (value, _) in wrong.items()}))
+    err = cli.refused("check", "--only=config", config(**{name: value for name, (value, _) in wrong.items()}))
     for _, expected in wrong.values():
         assert expected in err
     assert "    1 / 0" in err  # the plug-in's own traceback
@@ -123,7 +123,7 @@ def test_a_single_text_is_a_list_of_one(tmp_path):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("text", ["-1e-4", "-1E+3", "-.5", "-2", "-3.e2"])
 def test_a_negative_number_in_a_flag_is_a_number(cli, config, text):
-    err = cli.refused("explain", config(), "--learning_rate", text)
+    err = cli.refused("check", "--only=config", config(), "--learning_rate", text)
     assert f"learning_rate is {float(text)!r}, expected at least 0 and finite" in err
 
 

@@ -60,7 +60,7 @@ def test_its_parts_are_found_by_name(site, monkeypatch, cli, config):
     for name in ("third_party", "third_party_loss", "third_party_check"):
         (line,) = [line for line in out.splitlines() if f" {name} " in line]
         assert "entry point" in line
-    err = cli.refused("explain", config(advantage={"name": "third_party", "gian": 2.0}))
+    err = cli.refused("check", "--only=config", config(advantage={"name": "third_party", "gian": 2.0}))
     assert "Did you mean 'gain'?" in err
 
 

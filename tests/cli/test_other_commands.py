@@ -6,10 +6,10 @@ import sys
 
 import pytest
 from datasets import Dataset
+from tests.cli.test_explain import row
 
 from grpo_plus import __version__
 from tests import started
-from tests.cli.test_explain import row
 
 
 def test_usage_version_and_unknown_commands(cli):
@@ -32,7 +32,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("values", "flags", "expected"), GOLDEN)
 def test_explain_shows_the_advantages_of_sample_rewards(cli, config, values, flags, expected):
-    out = cli.done("explain", config(**values), *flags)
+    out = cli.done("check", "--only=config", config(**values), *flags)
     assert row(out, "advantages") == pytest.approx(expected, abs=1e-4)
 
 
@@ -50,7 +50,7 @@ def ramp(table):
 def test_explain_shows_tokens_where_their_mean_says_nothing(cli, config, folder):
     (folder / "ramp.py").write_text(RAMP)
     path = config(advantage="ramp", plugins=["./ramp.py"])
-    out = cli.done("explain", path, "--rewards", "1,0", "--lengths", "3,5")
+    out = cli.done("check", "--only=config", path, "--rewards", "1,0", "--lengths", "3,5")
     rows = {line[:14].strip(): line[14:].split() for line in out.splitlines()}
     found = [list(map(float, rows[name])) for name in ("advantages", "first token", "last token")]
     assert found == [[0, 0], [-2, -1], [2, 1]]
@@ -67,7 +67,7 @@ def test_explain_shows_how_the_outcome_counts_beside_steps(cli, config):
         ({"verifiers": ["math_steps"], "reward_funcs": None}, "0"),
         ({"verifiers": ["math", "math_steps"], "advantage": {"name": "process", "outcome_weight": 0.3}}, "0.3"),
     ):
-        out = cli.done("explain", config(**{"advantage": "process", **given}))
+        out = cli.done("check", "--only=config", config(**{"advantage": "process", **given}))
         (line,) = [line for line in out.splitlines() if "outcome_weight = " in line]
         assert float(line.rpartition("=")[2]) == float(weight)
 
@@ -82,11 +82,11 @@ def test_a_file_named_on_the_command_line_is_the_one_in_front_of_the_user(cli, c
     monkeypatch.chdir(here)
     path = config()
     (folder / "mine.py").write_text('def half(table):\n    """R / 2, say."""\n    return table.totals() / 2\n')
-    out = cli.done("explain", path, *flags, "--rewards", "2,0")
+    out = cli.done("check", "--only=config", path, *flags, "--rewards", "2,0")
     assert ("R / 2, say" in out) == (len(flags) == 1)
     assert row(out, "advantages") == [1.0, 0.0]  # only the config's folder has it
     (here / "mine.py").write_text("def half(table):\n    return table.totals() / 4\n")
-    out = cli.done("explain", path, *flags, "--rewards", "2,0")
+    out = cli.done("check", "--only=config", path, *flags, "--rewards", "2,0")
     assert row(out, "advantages") == [0.5, 0.0]
 
 

@@ -53,7 +53,7 @@ def test_a_part_that_ends_its_call_ends_the_run_with_its_own_traceback(cli, conf
 
 @pytest.mark.sample(1, 8)
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("command", ["train", "explain", "verify", "eval", "plugins", "sweep"])
+@pytest.mark.parametrize("command", ["train", "check", "verify", "eval", "plugins", "sweep"])
 def test_a_plug_in_that_ends_its_import_ends_every_command(cli, config, folder, command, end):
     body, expected = ENDS[end]
     (folder / "mine.py").write_text("def part():\n    " + body + "\n\npart()\n")
@@ -169,7 +169,7 @@ def test_weights_of_0_are_refused_before_a_model_is_made(cli, config, folder):
     entries = [{"name": "math", "weight": 0}, {"name": "math_steps", "weight": 0}]
     err = cli.refused("train", config(reward_funcs=None, verifiers=entries, model_name_or_path="./models.py:make"))
     assert "every reward (math, math_steps) has weight 0" in err
-    cli.done("explain", config(reward_funcs=None, verifiers=entries, advantage="process"))
+    cli.done("check", "--only=config", config(reward_funcs=None, verifiers=entries, advantage="process"))
 
 
 BROKEN, HERE = "import grpo_plus\n\n1 / 0\n", "./broken.py:mine"
@@ -191,7 +191,7 @@ BROKEN, HERE = "import grpo_plus\n\n1 / 0\n", "./broken.py:mine"
 def test_a_plug_in_that_fails_shows_its_own_traceback(cli, config, folder, chosen):
     (folder / "broken.py").write_text(BROKEN)
     (folder / "worse.py").write_text("{}['missing']\n")
-    err = cli.refused("explain", config(**chosen))
+    err = cli.refused("check", "--only=config", config(**chosen))
     assert "ZeroDivisionError: division by zero" in err
     assert "    1 / 0" in err
     assert ("KeyError: 'missing'" in err) == ("plugins" in chosen)

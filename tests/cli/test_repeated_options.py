@@ -50,7 +50,7 @@ def test_every_option_of_every_command_is_taken_once_or_collected(monkeypatch, w
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("command", ["train", "explain", "plan"])
+@pytest.mark.parametrize("command", ["train", "check"])
 @pytest.mark.parametrize(
     ("flags", "name"),
     [

@@ -274,7 +274,7 @@ def test_a_sweep_and_an_evaluation_write_none_down(config, folder):
 def test_explain_shows_none(config, folder, capfd):
     (folder / "graded.py").write_text(VERIFIER)
     path = config(reward_funcs=None, verifiers=[entry()], hub_token=CANARY)
-    assert main(["explain", path, f"--hub_token={CANARY}"]) == 0
+    assert main(["check", "--only=config", path, f"--hub_token={CANARY}"]) == 0
     out, err = capfd.readouterr()
     assert "graded" in out
     assert HIDDEN in out

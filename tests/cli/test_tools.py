@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import trl
 import yaml
+from tests.cli.test_explain import of_tokens
 
 from grpo_plus.cli._tool_use import code_in
 from grpo_verifiers.tools.registry import TOOLS
-from tests.cli.test_explain import of_tokens
 
 GAME = '''
 class Game:
@@ -67,7 +67,7 @@ def logged(folder):
 
 
 def test_explain_shows_the_schema_that_the_model_sees(cli, playing):
-    out = cli.done("explain", playing())
+    out = cli.done("check", "--only=config", playing())
     assert "tool: calculator (grpo_verifiers.tools.calculator:calculator), 5 s a call" in out
     assert "for all rows; gives a reward" in out
     schemas = [json.loads(line) for line in out.splitlines() if line.startswith('  {"type": "function"')]
@@ -78,14 +78,14 @@ def test_explain_credits_turns_with_the_environments_reward_as_the_outcome(cli, 
     keywords = {"steps_from": "turn_reward", "credit": "turn", "gamma": 0.5, "outcome_weight": 0.5}
     keywords |= {"ddof": 0, "eps": 0.0}
     turns = {"advantage": {"name": "process", **keywords}, "verifiers": [{"name": "turn_reward", "weight": 0}]}
-    out = cli.done("explain", playing(**turns), "--rewards", "1,0", "--steps", "1,0;0,1,0")
+    out = cli.done("check", "--only=config", playing(**turns), "--rewards", "1,0", "--steps", "1,0;0,1,0")
     assert "rewards are the weighted sum: 0·turn_reward + 1·Game" in out
     assert of_tokens(out) == [[1.0, -0.5], [-1.0, 0.5, -0.5]]
 
-    assert "needs an environment with state_key" in cli.refused("explain", playing(advantage="gigpo"))
+    assert "needs an environment with state_key" in cli.refused("check", "--only=config", playing(advantage="gigpo"))
     (tmp_path / "keyed.py").write_text(KEYED)
     gigpo = playing(advantage={"name": "gigpo", "gamma": 0.5, "scale": "none"}, environment="./keyed.py:Game")
-    code, out, err = cli("explain", gigpo)
+    code, out, err = cli("check", "--only=config", gigpo)
     assert (code, err) == (0, "")
     assert "its numbers need the states before the steps, which a run has" in out
 

@@ -135,7 +135,7 @@ def test_explain_shows_the_critic(cli, tmp_path, tiny_model):
         "num_generations: 1\ncritic: {on: trunk, warmup_steps: 3, updates: 2}\nverifiers: [exact]\n"
         "use_cpu: true\nbf16: false\nmax_steps: 9\n"
     )
-    code, out, err = cli("explain", "--config", tmp_path / "run.yaml", "--critic.clip", "0.5")
+    code, out, err = cli("check", "--only=config", "--config", tmp_path / "run.yaml", "--critic.clip", "0.5")
     assert code == 0, err
     for words in (
         "critic: on trunk, learning rate by its kind, clipped at 0.5 around the old value", "2 update(s) of the critic for each of the policy",

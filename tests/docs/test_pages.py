@@ -146,9 +146,9 @@ class Stop(KeyboardInterrupt):
 def understood(words, monkeypatch):
     """Have a command take its words, and stop there; what it does not understand raises."""
     from grpo_plus import cli
+    from grpo_plus.check import examination
     from grpo_plus.cli import _arguments, sweep
     from grpo_plus.cli._parser import CommandParser
-    from grpo_plus.doctor import examination
 
     command = importlib.import_module(f"grpo_plus.cli.{words[0].replace('-', '_')}")
     if words[0] == "train":

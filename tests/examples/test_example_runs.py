@@ -118,7 +118,7 @@ def test_an_example_with_turns_warm_starts_trains_and_measures(name, place, step
 
 def test_the_examples_with_turns_are_explained(place, examples, capsys):
     for name, schema in (("tools.yaml", '"name": "calculator"'), ("environment.yaml", '"name": "west"')):
-        assert main(["explain", str(examples / name)]) == 0
+        assert main(["check", "--only=config", str(examples / name)]) == 0
         assert schema in capsys.readouterr().out
     assert main(["plugins", f"{examples / 'game.py'}:Treasure"]) == 0
     said = capsys.readouterr().out

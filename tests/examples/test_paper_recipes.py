@@ -91,7 +91,7 @@ def test_every_recipe_by_paper_has_a_file_and_a_line_of_the_page_with_what_it_se
 def test_a_recipe_by_paper_is_explained_and_trains(name, examples, place, capsys):
     values, path = values_of(examples, name), str(examples / "papers" / name)
     flags = flags_of(place, values)
-    assert main(["explain", path, *flags]) == 0
+    assert main(["check", "--only=config", path, *flags]) == 0
     told = capsys.readouterr().out
     for field in ("objective", "advantage"):
         assert f"{field}: {read_form(field, values[field]).get('name')}" in told
@@ -107,7 +107,7 @@ def test_a_recipe_that_plays_is_explained_and_trains(name, examples, tmp_path, c
     monkeypatch.chdir(tmp_path)
     assert main(["init", f"paper:{name.removesuffix('.yaml')}"]) == 0
     values, path = values_of(examples, name), f"papers/{name}"
-    assert main(["explain", path]) == 0
+    assert main(["check", "--only=config", path]) == 0
     told = capsys.readouterr().out
     advantage = dict(values["advantage"])
     assert f"advantage: {advantage.pop('name')}\n" in told

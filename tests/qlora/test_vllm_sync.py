@@ -5,8 +5,7 @@ import json
 import pytest
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.cli import UserError
-from grpo_plus.cli.explain import run as explain
+from grpo_plus.cli import main
 from grpo_plus.sampling.vllm_sync import WAYS, SyncConditions, choose, sync_problems
 from grpo_plus.testing import make_tiny_model
 from tests.device import FLOAT32
@@ -75,12 +74,20 @@ def test_explain_knows_a_checkpoint_that_is_stored_in_4_bits(tmp_path, capsys):
     config = json.loads((tmp_path / "config.json").read_text())
     config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    command = ["examples/quickstart.yaml", "--model_name_or_path", str(tmp_path), "--use_vllm", "true"]
+    command = [
+        "check",
+        "--only=config",
+        "examples/quickstart.yaml",
+        "--model_name_or_path",
+        str(tmp_path),
+        "--use_vllm",
+        "true",
+    ]
     command += ["--vllm_mode", "server"]
-    assert explain(command) == 0
+    assert main(command) == 0
     assert "vLLM (server), weights by adapter (the base is quantised, and a merge into it" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"vllm_sync is 'files', but the base is quantised"):
-        explain([*command, "--rollout.vllm_sync", "files"])
+    assert main([*command, "--rollout.vllm_sync", "files"]) == 2
+    assert "vllm_sync is 'files', but the base is quantised" in capsys.readouterr().err
 
 
 def test_explain_says_which_and_why(capsys):
@@ -90,5 +97,6 @@ def test_explain_says_which_and_why(capsys):
         (["--load_in_4bit", "true"], "weights by adapter (the base is quantised, and a merge into it would be lost"),
         (["--rollout.vllm_sync", "files"], "weights by files (rollout says so)"),
     ):
-        assert explain(["examples/quickstart.yaml", "--use_vllm", "true", "--vllm_mode", "server", *settings]) == 0
+        server = ["--use_vllm", "true", "--vllm_mode", "server"]
+        assert main(["check", "--only=config", "examples/quickstart.yaml", *server, *settings]) == 0
         assert f"sampled by: vLLM (server), {said}" in capsys.readouterr().out

@@ -130,7 +130,7 @@ def test_runs_in_which_it_cannot_be_trained_are_refused_in_a_config_and_in_a_tra
 
 def test_explain_shows_it_with_its_defaults(cli, tmp_path):
     (tmp_path / "run.yaml").write_text("verifiers: [exact]\nreward_model: {every: 7}\noutput_dir: out\n")
-    code, out, _ = cli("explain", "--config", str(tmp_path / "run.yaml"))
+    code, out, _ = cli("check", "--only=config", "--config", str(tmp_path / "run.yaml"))
     assert code == 0
     line = next(line for line in out.splitlines() if line.startswith("reward_model: "))
     assert all(words in line for words in ("every: 7", "weight: 0.5", "replay: 0.1"))

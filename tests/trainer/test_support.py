@@ -313,7 +313,7 @@ def test_explain_says_what_is_scored_over(cli, tmp_path):
     for rollout, words in (("auto", "the allowed tokens"), ("stock", "the full vocabulary")):
         path = tmp_path / f"{rollout}.yaml"
         path.write_text(f"output_dir: out\nmodel_name_or_path: m\nadvantage: zscore\nrollout: {rollout}\ntop_p: 0.9\n")
-        code, out, _ = cli("explain", "--config", path)
+        code, out, _ = cli("check", "--only=config", "--config", path)
         assert code == 0
         assert f"log-probabilities: over {words}; top_p (0.9) leaves out some" in out
 

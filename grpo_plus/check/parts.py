@@ -1,169 +1,157 @@
-"""``grpo-plus explain``: parts of a config as formulas, and its advantages on sample rewards."""
+"""Parts of a config as formulas, and what becomes of sample rewards."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.cli import UserError
-from grpo_plus.cli._parser import CommandParser
-from grpo_plus.cli._quick_checks import check_early, on_cpu
-from grpo_plus.cli._sample import REWARDS, SampleGroup, read_sample
+from grpo_plus.check.sample import SampleGroup
 from grpo_verifiers.lazy import installed
-from grpo_verifiers.redaction import redact, redact_text
+from grpo_verifiers.redaction import redact
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
-    from grpo_plus.cli._arguments import Parsed
     from grpo_plus.config import GRPOPlusConfig
     from grpo_plus.objectives import Objective
     from grpo_plus.recipe.entries import VerifierPart
-    from grpo_plus.recipe.recipe import Chosen, Selected
+    from grpo_plus.recipe.recipe import Selected
 
-
-PROG = "grpo-plus explain"
 BOXED = ("code", "code_steps")
 """Verifiers that run programs on this machine."""
-OWN_OPTIONS = ("--rewards", "--lengths", "--steps")
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Print the resolved parts."""
-    parser = CommandParser(
-        prog=PROG,
-        description=__doc__,
-        epilog="Every option of grpo-plus train works here as well: grpo-plus train --help.",
-        usage=f"{PROG} config.yaml [--rewards {REWARDS}] [--any.option VALUE …]",
-    )
-    parser.add_argument(
-        "--rewards",
-        default=REWARDS,
-        metavar="A,B[;C,D]",
-        help=f"rewards of one group (default {REWARDS}); one list for each reward of the config, in its order, or a "
-        "single one for their weighted sum",
-    )
-    parser.add_argument("--lengths", metavar="N,N", help="completion lengths in tokens (default: all 10)")
-    parser.add_argument("--steps", metavar="A,B;C,D", help="step scores, a list for each completion, such as 1,0;1,1,0")
-    options, rest = parser.parse_known_args(list(arguments))
-    check_early(rest, own=OWN_OPTIONS)
-    os.environ.setdefault("ACCELERATE_USE_CPU", "true")
-    from grpo_plus.cli._arguments import parse, reward_names
-    from grpo_plus.cli._notes import command_notes, load_notes, prompt_notes
-    from grpo_plus.cli._warm_start import warm_start_lines
-    from grpo_plus.recipe.rewards import running_advantage
+def part_lines(
+    config: "GRPOPlusConfig",
+    sample: SampleGroup,
+    weights: Mapping[str, float],
+    functions: Sequence[str],
+    *,
+    model: Any,
+    rivals: "Sequence[GRPOPlusConfig]" = (),
+) -> list[str]:
+    """Return the lines on all parts of a run; ``weights`` are by reward, ``rivals`` have other estimators.
 
-    # No GPU is needed: a config for one can be explained anywhere.
-    parsed = parse(PROG, on_cpu(rest), own=OWN_OPTIONS)
-    config = parsed.training
-    functions = reward_names(parsed.script)
-    weights = _weights(parsed, functions)
-    chosen, ignored = running_advantage(config.recipe, config.recipe.step_givers, functions)
-    if ignored:
-        raise UserError(" ".join(ignored))
-    sample = read_sample(options.rewards, options.lengths, options.steps, weights)
-    notes = [*command_notes(parsed), *prompt_notes(parsed)]
-    lines = [
-        *_prompt_lines(parsed.prompt),
-        *warm_start_lines(parsed.warm_start, adapter=bool(parsed.model.use_peft)),
-        *_advantage_lines(config, sample, chosen),
-        "",
-        *_objective_lines(config, sample.lengths),
-        "",
-        *selection_lines(config),
-        "",
-        *_verifier_lines(config, dict(weights)),
-        *([f"reward_model: {_settings(asdict(trained))}"] if (trained := config.recipe.reward_model) else []),
-        *_tool_lines(config),
-        "",
-        *_critic_lines(config),
-        *_dead_group_lines(config),
-        *_run_lines(config, _sync(parsed)),
-        *_watch_lines(config),
-        *(["", "to load:", *(f"  {line}" for line in loads)] if (loads := load_notes(parsed)) else []),
-        *(["", "notes:", *(f"  - {note}" for note in notes)] if notes else []),
+    Raises:
+        ValueError: the sample does not fit the parts.
+    """
+    recipe = config.recipe
+    blocks = [
+        _advantages([config, *rivals], sample, functions),
+        _objective_lines(config, sample.lengths),
+        selection_lines(config),
+        [
+            *_verifier_lines(config, weights),
+            *([f"reward_model: {_settings(asdict(recipe.reward_model))}"] if recipe.reward_model else []),
+            *_tool_lines(config),
+        ],
+        [
+            *_critic_lines(config),
+            *_dead_group_lines(config),
+            *_run_lines(config, _sync(config, model)),
+            *_watch_lines(config),
+        ],
     ]
-    print(*map(redact_text, lines), sep="\n")
-    return 0
+    return [line for block in blocks for line in (*block, "")][:-1]
 
 
-def _weights(parsed: "Parsed", functions: list[str]) -> list[tuple[str, float]]:
-    from grpo_plus.recipe.rewards import named_weights, weight_problems
+def _advantages(configs: "Sequence[GRPOPlusConfig]", sample: SampleGroup, functions: Sequence[str]) -> list[str]:
+    lines, numbers = [], dict[str, dict[str, Sequence[float]]]()
+    for config in configs:
+        title, *formula = _advantage_lines(config, functions)
+        lines += [title, *formula]
+        more, rows = _numbers(config, sample, functions)
+        lines += more
+        numbers[title.removeprefix("advantage: ")] = rows
+        if len(configs) == 1:
+            return [*lines, *_table(rows)]
+    shown = {"rewards": next((rows["rewards"] for rows in numbers.values() if rows), [])}
+    shown |= {name: rows["advantages"] for name, rows in numbers.items() if rows}
+    return [*lines, "", "advantages side by side:", *_table(shown)]
 
-    recipe = parsed.training.recipe
-    if problems := weight_problems(recipe, functions):
-        raise UserError(" ".join(problems))
-    own = {part.label: 1.0 for part in recipe.environments.values() if part.rewards}
-    return [*named_weights(recipe, functions), *own.items()]
+
+def _table(rows: Mapping[str, Sequence[float]]) -> list[str]:
+    width = max(map(len, rows), default=0) + 2
+    return [f"  {name:<{width}}{_row(row)}" for name, row in rows.items()]
 
 
-def _advantage_lines(config: "GRPOPlusConfig", sample: SampleGroup, chosen: "Chosen | None") -> list[str]:
+def _chosen(config: "GRPOPlusConfig", functions: Sequence[str]) -> "tuple[Estimator, Mapping[str, Any]]":
+    """Return the estimator that runs, TRL's own included, with its keywords."""
     from grpo_plus.advantages import get_advantage
-    from grpo_plus.recipe.rewards import equivalent_advantage
+    from grpo_plus.recipe.rewards import equivalent_advantage, running_advantage
 
     if "advantage" not in config.recipe.names:
         name, keywords = equivalent_advantage(config)
-        estimator = get_advantage(name)
-        origin = (
-            f"TRL's own (scale_rewards: {config.scale_rewards}, multi_objective_aggregation: "
-            f"{config.multi_objective_aggregation}), which is {name} here"
-        )
-    else:
-        assert chosen is not None
-        (estimator, keywords), origin = chosen, config.recipe.names["advantage"]
-    lines = [f"advantage: {origin}", *(f"  {line}" for line in estimator.formula.splitlines())]
-    lines += [f"  {key} = {value}" for key, value in keywords.items()]
+        return get_advantage(name), keywords
+    chosen, ignored = running_advantage(config.recipe, config.recipe.step_givers, functions)
+    if ignored or chosen is None:
+        raise ValueError(" ".join(ignored))
+    return chosen
+
+
+def _advantage_lines(config: "GRPOPlusConfig", functions: Sequence[str]) -> list[str]:
+    estimator, keywords = _chosen(config, functions)
+    name = config.recipe.names.get("advantage") or (
+        f"TRL's own (scale_rewards: {config.scale_rewards}, multi_objective_aggregation: "
+        f"{config.multi_objective_aggregation}), which is {estimator.name} here"
+    )
+    formula = (f"  {line}" for line in estimator.formula.splitlines())
+    return [f"advantage: {name}", *formula, *(f"  {key} = {value}" for key, value in keywords.items())]
+
+
+Rows = dict[str, Sequence[float]]
+"""Numbers of each completion by their names."""
+
+
+def _numbers(config: "GRPOPlusConfig", sample: SampleGroup, functions: Sequence[str]) -> tuple[list[str], Rows]:
+    """Return lines and numbers on the advantages of the sample; no numbers if the sample is not enough for them."""
+    estimator, keywords = _chosen(config, functions)
     reads_steps = config.recipe.step_sources is not None
     if sample.steps is not None and not reads_steps:
-        raise UserError("--steps is set, but this advantage estimator reads no steps: advantage: process does.")
+        raise ValueError("--steps is set, but this advantage estimator reads no steps: advantage: process does.")
     parts = [part for part, _ in config.recipe.estimator_parts]
     if any(part.reads_states for part in parts):
-        return [*lines, "  its numbers need the states before the steps, which a run has"]
-    reads_values = any(part.reads_values for part in parts)
+        return ["  its numbers need the states before the steps, which a run has"], {}
     if reads_steps and sample.steps is None:
-        lines.append("  its numbers need step scores: --steps '1,0;1,1,0', a list for each completion of --rewards")
-        return lines
+        need = "step scores: --steps '1,0;1,1,0', a list for each completion of --rewards"
+        return [f"  its numbers need {need}"], {}
     if sample.summed and any(part.own_zero_rule and not part.reads_steps for part in parts or [estimator]):
         listed = ", ".join(name for name, _ in sample.summed)
-        lines.append(f"  its numbers need each reward by itself: --rewards 'A,B;C,D', a list for each of {listed}")
-        return lines
-    if reads_values:
-        lines.append("  the critic's values are assumed to be the mean reward")
-    return lines + _number_lines(config, sample.valued() if reads_values else sample, estimator, keywords)
+        return [f"  its numbers need each reward by itself: --rewards 'A,B;C,D', a list for each of {listed}"], {}
+    valued = any(part.reads_values for part in parts)
+    lines = ["  the critic's values are assumed to be the mean reward"] if valued else []
+    more, rows = _computed(config, sample.valued() if valued else sample, estimator, keywords)
+    return lines + more, rows
 
 
-def _number_lines(
+def _computed(
     config: "GRPOPlusConfig", sample: SampleGroup, estimator: "Estimator", keywords: Mapping[str, Any]
-) -> list[str]:
+) -> tuple[list[str], Rows]:
     from grpo_plus.advantages import compute_advantages
     from grpo_plus.training.batch import per_completion
 
     lines: list[str] = []
-    rows: dict[str, Sequence[float]] = {}
+    rows: Rows = {}
     table = sample.table()
     values = compute_advantages(estimator, table, **keywords)
     if sample.summed:
         formula = " + ".join(f"{weight:g}·{name}" for name, weight in sample.summed)
         lines.append(f"  rewards are the weighted sum: {formula}")
     elif len(sample.names) > 1 or list(sample.weights) != [1.0]:
-        rows |= {
-            f"{weight:g}·{name}": column
-            for name, weight, column in zip(sample.names, sample.weights, sample.columns, strict=True)
-        }
+        weighted = zip(sample.names, sample.weights, sample.columns, strict=True)
+        rows |= {f"{weight:g}·{name}": column for name, weight, column in weighted}
     rows |= {"rewards": table.totals().tolist(), "advantages": per_completion(values, table).tolist()}
-    width = max(map(len, rows)) + 2
-    lines += [f"  {name:<{width}}{_row(row)}" for name, row in rows.items()]
     if sample.steps is not None:
         lines += _step_lines(sample.steps, values.tolist())
-    elif values.dim() == 2:  # the mean over tokens above may hide the differences
-        for title, at in (("first token", [0] * len(values)), ("last token", [size - 1 for size in sample.lengths])):
-            lines.append(f"  {title:<12}{_row([float(values[row, token]) for row, token in enumerate(at)])}")
+    elif values.dim() == 2:  # the mean over tokens may hide the differences
+        last = [size - 1 for size in sample.lengths]
+        for title, places in (("first token", [0] * len(values)), ("last token", last)):
+            rows[title] = [float(values[row, token]) for row, token in enumerate(places)]
     if estimator.over_the_batch(keywords):
         lines.append("  scaled over the generation batch, which is this one group here")
     objective = config.recipe.objective
     if objective is not None and objective.kl_in_reward:
         lines.append("  in training the rewards are lessened by the divergence from the reference first; here it is 0")
-    return lines
+    return lines, rows
 
 
 def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Sequence[Sequence[float]]) -> list[str]:
@@ -290,7 +278,7 @@ def _watch_lines(config: "GRPOPlusConfig") -> list[str]:
     return lines
 
 
-def _sync(parsed: "Parsed") -> str:
+def _sync(config: "GRPOPlusConfig", model: Any) -> str:
     """Return how weights are sent to a vLLM server, and why; empty without a server.
 
     A machine with an accelerator is assumed to be the training machine.
@@ -301,7 +289,6 @@ def _sync(parsed: "Parsed") -> str:
     from grpo_plus.qlora.model import requested_bits
     from grpo_plus.sampling.vllm_sync import SyncConditions, choose, sync_problems
 
-    config, model = parsed.training, parsed.model
     if not config.use_vllm or config.vllm_mode != "server":
         return ""
     quantised = bool(requested_bits(vars(model)) or stored_bits(vars(model)))
@@ -312,7 +299,7 @@ def _sync(parsed: "Parsed") -> str:
         vllm=installed("vllm"),
     )
     if problems := sync_problems(config.recipe.rollout.vllm_sync, means):
-        raise UserError(" ".join(problems))
+        raise ValueError(" ".join(problems))
     way = choose(config.recipe.rollout.vllm_sync, means)
     return f"{way.name} ({way.why})"
 
@@ -366,7 +353,7 @@ def _tool_lines(config: "GRPOPlusConfig") -> list[str]:
     if not lines:
         return []
     lines.append("the model sees:")
-    return ["", *lines, *(f"  {json.dumps(method.schema, ensure_ascii=False)}" for each in shown for method in each)]
+    return [*lines, *(f"  {json.dumps(method.schema, ensure_ascii=False)}" for each in shown for method in each)]
 
 
 _GIVES = {"a reward": "rewards", "rewards of turns": "turn_rewards", "keys of states": "states"}
@@ -400,17 +387,6 @@ def _verifier_line(part: "VerifierPart", weight: float) -> str:
 
 def _settings(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}: {value}" for key, value in values.items() if value not in (None, {}, ()))
-
-
-def _prompt_lines(prompt: "Mapping[str, Any]") -> list[str]:
-    from grpo_plus.cli._prompts import FORMATS
-
-    if not prompt:
-        return []
-    lines = ["prompt:", *(f"  {key}: {value}" for key, value in prompt.items())]
-    if template := prompt.get("template"):
-        lines += [f"    {FORMATS[template].text}", f"    checked by verifiers: [{FORMATS[template].checked_by}]"]
-    return [*lines, ""]
 
 
 def _row(values: Sequence[float]) -> str:

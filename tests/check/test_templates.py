@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from grpo_plus.doctor.tokens import template_findings, thinks_by_default
+from grpo_plus.check.tokens import template_findings, thinks_by_default
 from grpo_plus.trl.versions import source_file
 
 FOLDER = source_file("trl", "chat_templates")

@@ -1,11 +1,9 @@
-"""Sample group of ``grpo-plus explain``: rewards, lengths and step scores from the flags."""
+"""Sample group of ``grpo-plus check``: rewards, lengths and step scores from the flags."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-
-from grpo_plus.cli import UserError
 
 if TYPE_CHECKING:
     from grpo_plus.advantages import RewardTable
@@ -60,13 +58,13 @@ def read_sample(
     """
     columns = [_numbers("--rewards", part) for part in rewards.split(";")] if rewards else []
     if not columns:
-        raise UserError(f"--rewards is empty, expected numbers separated by commas, like {REWARDS}.")
+        raise ValueError(f"--rewards is empty, expected numbers separated by commas, like {REWARDS}.")
     if any(math.isinf(value) for column in columns for value in column):
-        raise UserError(f"--rewards is {rewards!r}, expected finite numbers (nan: the reward does not apply).")
+        raise ValueError(f"--rewards is {rewards!r}, expected finite numbers (nan: the reward does not apply).")
     count = len(columns[0])
     if any(len(column) != count for column in columns):
         counts = ", ".join(str(len(column)) for column in columns)
-        raise UserError(f"--rewards has lists of {counts} numbers: give each reward one number a completion.")
+        raise ValueError(f"--rewards has lists of {counts} numbers: give each reward one number a completion.")
     names, weights, summed = _names(len(columns), config_rewards)
     scores = None if steps is None else _steps(steps, count)
     most = max(map(len, scores), default=0) if scores else 0
@@ -87,7 +85,7 @@ def _names(count: int, rewards: Sequence[tuple[str, float]]) -> Names:
     if not rewards:
         return [f"reward {place}" for place in range(1, count + 1)], [1.0] * count, ()
     listed = ", ".join(name for name, _ in rewards)
-    raise UserError(
+    raise ValueError(
         f"--rewards has {count} lists, but the config has {len(rewards)} rewards ({listed}): give one list for each in "
         "this order, separated by semicolons, or a single one for their weighted sum."
     )
@@ -96,9 +94,9 @@ def _names(count: int, rewards: Sequence[tuple[str, float]]) -> Names:
 def _lengths(text: str | None, count: int, default: int) -> list[int]:
     values = _numbers("--lengths", text) if text is not None else [float(default)] * count
     if not all(length >= 1 and length.is_integer() for length in values):
-        raise UserError(f"--lengths is {text!r}, expected whole numbers of at least 1.")
+        raise ValueError(f"--lengths is {text!r}, expected whole numbers of at least 1.")
     if len(values) != count:
-        raise UserError(f"--lengths has {len(values)} values, but --rewards has {count}: give one for each.")
+        raise ValueError(f"--lengths has {len(values)} values, but --rewards has {count}: give one for each.")
     return [int(length) for length in values]
 
 
@@ -106,18 +104,18 @@ def _steps(text: str, count: int) -> list[list[float]]:
     scores = [_numbers("--steps", part, empty=True) for part in text.split(";")]
     if len(scores) != count:
         expected = "step scores, separated by semicolons, like 1,0;1,1,0 (an empty one for none)"
-        raise UserError(
+        raise ValueError(
             f"--steps has {len(scores)} lists, but --rewards has {count} completions: give each its list of {expected}."
         )
     if any(math.isinf(value) for of_row in scores for value in of_row):
-        raise UserError(f"--steps is {text!r}, expected finite numbers (nan: the step has no score).")
+        raise ValueError(f"--steps is {text!r}, expected finite numbers (nan: the step has no score).")
     return scores
 
 
 def _spread(scores: Sequence[float], length: int) -> list[Step]:
     """Steps of about equal length, from the first token to the last."""
     if len(scores) > length:
-        raise UserError(f"--lengths: a completion of {length} tokens cannot hold {len(scores)} steps.")
+        raise ValueError(f"--lengths: a completion of {length} tokens cannot hold {len(scores)} steps.")
     ends = [length * place // len(scores) for place in range(len(scores) + 1)] if scores else [0]
     return [(score, ends[place], ends[place + 1]) for place, score in enumerate(scores)]
 
@@ -126,7 +124,7 @@ def _numbers(flag: str, text: str, *, empty: bool = False) -> list[float]:
     try:
         values = [float(value) for value in text.split(",") if value.strip()]
     except ValueError as error:
-        raise UserError(f"{flag} is {text!r}, expected numbers separated by commas, like {REWARDS}.") from error
+        raise ValueError(f"{flag} is {text!r}, expected numbers separated by commas, like {REWARDS}.") from error
     if not values and not empty:
-        raise UserError(f"{flag} is empty, expected numbers separated by commas, like {REWARDS}.")
+        raise ValueError(f"{flag} is empty, expected numbers separated by commas, like {REWARDS}.")
     return values

@@ -36,8 +36,12 @@ def row(out, label):
 
 def of_tokens(out):
     """The numbers of the lines that show each completion's advantages."""
-    lines = [line.split()[1:] for line in out.splitlines() if line.startswith("    advantage ")]
+    lines = [line.split()[1:] for line in out.splitlines() if line.startswith("      advantage ")]
     return [[float(word) for word in line] for line in lines]
+
+
+def unwrapped(text):
+    return re.sub(r"\n {12}", " ", text)
 
 
 def listed(values):
@@ -74,7 +78,7 @@ def test_explain_prints_the_advantages_that_the_trainer_computes(cli, config, fo
     assert len(columns) == (3 if several else 1)
     given = ";".join(listed(float("nan") if value is None else value for value in column) for column in columns)
     lengths = ",".join(str(int(length)) for length in _lengths(trainer))
-    out = cli.done("explain", path, "--rewards", given, "--lengths", lengths)
+    out = cli.done("check", "--only=config", path, "--rewards", given, "--lengths", lengths)
     assert row(out, "advantages") == pytest.approx(list(trainer._logs["advantages"]), rel=1e-4, abs=2e-5)
     if several:
         for label in ("1·digits", "2·even", "-0.5·vowels"):
@@ -120,7 +124,7 @@ def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, c
     path = config(advantage=settings["advantage"])
     flags = ["--rewards", listed(trainer._logs["rewards"]["right"]), "--lengths", ",".join(map(str, lengths))]
     flags += ["--steps", ";".join(listed(score for _, _, score in of_row) for of_row in steps)]
-    out = cli.done("explain", path, *flags)
+    out = cli.done("check", "--only=config", path, *flags)
     assert row(out, "advantages") == pytest.approx(list(trainer._logs["advantages"]), rel=1e-4, abs=1e-5)
     tokens = list(trainer._logs["extra"]["advantages_per_token"])
     for of_row, values, printed in zip(steps, tokens, of_tokens(out), strict=True):
@@ -131,7 +135,7 @@ def test_golden_steps(cli, config):
     keywords = {"ddof": 0, "eps": 0, "outcome_weight": 0, "credit": "return"}
     flags = ("--rewards", "1,0", "--steps", "1,0;1,1,0")
     only_steps = {"reward_funcs": None, "verifiers": [{"name": "math_steps", "weight": 0}]}
-    out = cli.done("explain", config(advantage={"name": "process", **keywords}, **only_steps), *flags)
+    out = cli.done("check", "--only=config", config(advantage={"name": "process", **keywords}, **only_steps), *flags)
     assert row(out, "steps of 1") == [1, 0]
     assert row(out, "steps of 2") == [1, 1, 0]
     one, two = of_tokens(out)
@@ -146,17 +150,17 @@ def test_scores_are_not_made_up(cli, config):
     process, lists = {"advantage": "process"}, "a list for each of digits, exact, think_format"
     cases = [(process, flags, "need step scores: --steps") for flags in ("", "--rewards 1,0", "--lengths 10,10,10,10")]
     for values, flags, needed in (*cases, ({"advantage": "gdpo", **THREE}, "", lists)):
-        out = cli.done("explain", config(**values), *flags.split())
+        out = cli.done("check", "--only=config", config(**values), *flags.split())
         assert needed in out
         assert "advantages" not in out
 
 
 def test_a_single_list_stands_for_the_weighted_sum_by_the_weights_of_the_trainer(cli, config):
-    out = cli.done("explain", config(advantage="center", **THREE), "--rewards", "1,0")
+    out = cli.done("check", "--only=config", config(advantage="center", **THREE), "--rewards", "1,0")
     assert "rewards are the weighted sum: 1·digits + 1·exact + 0.5·think_format" in out
     assert row(out, "advantages") == [0.5, -0.5]
     path = config(advantage="center", verifiers=["exact"], reward_weights=[3.0, 0.25])
-    out = cli.done("explain", path, "--rewards", "1,0;0,1")
+    out = cli.done("check", "--only=config", path, "--rewards", "1,0;0,1")
     assert row(out, "advantages") == [1.375, -1.375]
     assert "exact: weight 0.25" in out
 
@@ -165,7 +169,7 @@ CRITIC = {"advantage": "gae", "critic": {"on": "trunk"}}
 
 
 def test_the_mean_reward_stands_for_the_values_of_a_critic(cli, config):
-    out = cli.done("explain", config(**CRITIC), "--rewards", "1,1,1,0")
+    out = cli.done("check", "--only=config", config(**CRITIC), "--rewards", "1,1,1,0")
     assert "makes no comparison in a group" in out
     assert "the critic's values are assumed to be the mean reward" in out
     assert row(out, "advantages") == [0.25, 0.25, 0.25, -0.75]
@@ -173,12 +177,12 @@ def test_the_mean_reward_stands_for_the_values_of_a_critic(cli, config):
 
 def test_a_weight_that_training_refuses_is_refused(cli, config):
     path = config(advantage={"name": "process", "outcome_weight": 0})
-    assert "is 0, and so the reward 'digits' (weight 1)" in cli.refused("explain", path)
+    assert "is 0, and so the reward 'digits' (weight 1)" in cli.refused("check", "--only=config", path)
 
 
 def test_a_completion_may_have_no_step_and_a_step_no_score(cli, config):
     flags = ("--rewards", "1,0,1", "--steps", "1,nan,0;;1")
-    out = cli.done("explain", config(advantage="process"), *flags)
+    out = cli.done("check", "--only=config", config(advantage="process"), *flags)
     assert "steps of 2        none" in out
     assert "nan" in out
 
@@ -186,30 +190,30 @@ def test_a_completion_may_have_no_step_and_a_step_no_score(cli, config):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_are_explained_and_nothing_in_them_is_unread(cli, name, pytestconfig):
-    out = cli.done("explain", pytestconfig.rootpath / "examples" / f"{name}.yaml")
-    assert "notes:" not in out
+    out = cli.done("check", "--only=config", pytestconfig.rootpath / "examples" / f"{name}.yaml")
+    assert "config-note" not in out
     assert "vLLM" not in out
 
 
 def test_the_only_note_on_sao_is_that_its_warm_up_shortens_the_schedule(cli, pytestconfig):
-    out = cli.done("explain", pytestconfig.rootpath / "examples" / "papers" / "sao.yaml")
-    (note,) = out.partition("notes:")[2].strip().splitlines()
-    assert "critic: the first" in note
+    out = cli.done("check", "--only=config", pytestconfig.rootpath / "examples" / "papers" / "sao.yaml")
+    assert out.count("config-note") == 1
+    assert "config-note [config]: critic: the first" in out
     assert "sg[r]·A·lp_t where 1 − 0.3 ≤ r ≤ 1 + 5.0, else 0" in out
 
 
 @pytest.mark.slow
 def test_notes_are_printed_by_explain_and_once_by_training(cli, config, caplog):
     path = config(advantage="opo", num_iterations=2, lora_r=8)
-    notes = cli.done("explain", path).partition("notes:")[2]
-    assert "- lora_r (8) is not read: use_peft is false" in notes
+    notes = unwrapped(cli.done("check", "--only=config", path))
+    assert "lora_r (8) is not read: use_peft is false" in notes
     assert notes.count("assumes on-policy samples") == 1
     caplog.clear()
     assert cli.done("train", path).count("lora_r (8) is not read") == 1
     assert caplog.text.count("assumes on-policy samples") == 1
     reinforce = config(objective="reinforce", num_iterations=2, top_entropy_quantile=0.5)
-    assert "top_entropy_quantile (0.5)" in cli.done("explain", reinforce).partition("notes:")[2]
-    assert "notes:" not in cli.done("explain", config(objective="reinforce"))
+    assert "top_entropy_quantile (0.5)" in unwrapped(cli.done("check", "--only=config", reinforce))
+    assert "config-note" not in cli.done("check", "--only=config", config(objective="reinforce"))
 
 
 MISSPELLED = {"tools": ["calculator"], "verifiers": [{"name": "tool_used", "names": ["calculater"]}]}
@@ -225,8 +229,8 @@ MISSPELLED = {"tools": ["calculator"], "verifiers": [{"name": "tool_used", "name
 )
 def test_what_looks_at_calls_is_refused_before_a_model_is_loaded(cli, config, monkeypatch, values, said):
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("loaded"))
-    for command in ("explain", "train"):
-        assert said in cli.refused(command, config(**values))
+    for command in (("check", "--only=config"), ("train",)):
+        assert said in cli.refused(*command, config(**values))
 
 
 MATH = {"verifiers": ["math"]}
@@ -263,29 +267,31 @@ TOLD = [
 def test_explain_says_who_draws_what_is_selected_what_becomes_of_dead_groups_and_what_ends_the_run(
     cli, config, values, told
 ):
-    out = cli.done("explain", config(**{"num_generations": 8, "per_device_train_batch_size": 8} | values))
+    out = cli.done(
+        "check", "--only=config", config(**{"num_generations": 8, "per_device_train_batch_size": 8} | values)
+    )
     assert [text for text in told.split("|") if text not in out] == []
     assert ("biased" in out) == ("biased" in told)
 
 
 def test_explain_says_whether_the_policy_moves_within_a_batch_and_what_the_objective_reads(cli, config):
     def matter(**values):
-        out = cli.done("explain", config(objective="dapo", **values))
+        out = cli.done("check", "--only=config", config(objective="dapo", **values))
         return set(re.search("options of TRL that matter: (.*)", out)[1].split(", "))
 
     plain = matter()
     refresh = {"sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"}
     assert matter(beta=0.1) - plain == {"use_bias_correction_kl", *refresh}
     for objective in ({}, {"objective": "grpo"}):
-        assert "the ratio is 1 throughout" in cli.done("explain", config(**objective))
-        assert "the ratio is 1" not in cli.done("explain", config(num_iterations=2, **objective))
+        assert "the ratio is 1 throughout" in cli.done("check", "--only=config", config(**objective))
+        assert "the ratio is 1" not in cli.done("check", "--only=config", config(num_iterations=2, **objective))
 
 
 @pytest.mark.slow
 def test_explain_says_how_this_machine_holds_programs(cli, config):
     def told(**keywords):
         verifier = {"name": "code", "columns": {"tests": "tests"}, **keywords}
-        return cli.done("explain", config(verifiers=[verifier]))
+        return cli.done("check", "--only=config", config(verifiers=[verifier]))
 
     findings, out = probe(), told(level="none")
     assert f"  programs run at level {findings.level}: {findings.details[findings.level]}\n" in out
@@ -295,7 +301,7 @@ def test_explain_says_how_this_machine_holds_programs(cli, config):
 
 def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
     path = config(selection="contrast", objective="dapo", num_generations=4, per_device_train_batch_size=4)
-    out = cli.done("explain", path, "--selection.explore", "0.25")
+    out = cli.done("check", "--only=config", path, "--selection.explore", "0.25")
     assert "selection: contrast, unbiased but for the quotient by tokens: groups count (1/N)/π" in out
     assert "right of a group" in out
     assert "  explore = 0.25" in out
@@ -307,5 +313,5 @@ def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
 
 def test_target_is_a_piece_like_any_other(cli, config):
     settings = {"objective": {"name": "grpo", "surrogate": "target"}, "num_iterations": 2}
-    assert "w = 1/occurrences" in cli.done("explain", config(**settings))
-    assert "beta 0.1" in cli.refused("explain", config(**settings, beta=0.1))
+    assert "w = 1/occurrences" in cli.done("check", "--only=config", config(**settings))
+    assert "beta 0.1" in cli.refused("check", "--only=config", config(**settings, beta=0.1))

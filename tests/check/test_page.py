@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import grpo_plus.doctor
-from grpo_plus.doctor.finding import FindingKind, Severity
+import grpo_plus.check
+from grpo_plus.check.finding import FindingKind, Severity
 
 MODULES = [
-    importlib.import_module(f"grpo_plus.doctor.{each.name}") for each in pkgutil.iter_modules(grpo_plus.doctor.__path__)
+    importlib.import_module(f"grpo_plus.check.{each.name}") for each in pkgutil.iter_modules(grpo_plus.check.__path__)
 ]
 FOUND = [kind for module in MODULES for kind in vars(module).values() if isinstance(kind, FindingKind)]
 KINDS = {kind.code: kind for kind in FOUND}
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "doctor.md"
+PAGE = ROOT / "docs" / "check.md"
 
 
 def test_codes_are_there_once():

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from grpo_plus.check.finding import CheckFinding, FindingKind, info, ok, problem, warning
 from grpo_plus.checkpoints.disk import free_bytes
-from grpo_plus.doctor.finding import CheckFinding, FindingKind, info, ok, problem, warning
 from grpo_plus.trl.versions import TESTED, UnsupportedTRLError, is_supported, is_untested, seam_problems
 from grpo_verifiers.errors.messages import exact, size_text, type_name
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from grpo_plus.doctor import machine
-from grpo_plus.doctor.machine import AcceleratorInfo, box_findings, disk_findings, machine_findings, worker_findings
+from grpo_plus.check import machine
+from grpo_plus.check.machine import AcceleratorInfo, box_findings, disk_findings, machine_findings, worker_findings
 from grpo_plus.trl.versions import source_file
-from tests.doctor.conftest import Report
+from tests.check.conftest import Report
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,8 +24,8 @@ def report(findings):
 
 
 @pytest.mark.slow
-def test_a_machine_without_a_config(doctor):
-    found = doctor()
+def test_a_machine_without_a_config(check):
+    found = check()
     assert found.code == (2 if found.codes("problem") else 0)
     for code in ("installed", "memory", "worker"):
         assert found.one(code)["severity"] == "ok"
@@ -33,18 +33,18 @@ def test_a_machine_without_a_config(doctor):
     assert "answered after" in found.one("worker")["value"]
     disks = {one["thing"] for one in found.data["findings"] if one["code"] == "disk"}
     assert disks <= {"temporary files", "Hugging Face cache"}
-    assert found.data["not_checked"] == ["model, data and verifiers: no config file"]
+    assert found.data["not_checked"] == ["config, data and model: no config file"]
 
 
 INSTALLED = """
 import json
-from grpo_plus.doctor.machine import installed_findings
+from grpo_plus.check.machine import installed_findings
 print(json.dumps([{"code": f.code, "severity": f.severity, "thing": f.thing, "value": f.value} for f in installed_findings()]))
 """
 
 
 def interpreter(environment, *first, isolated=False, **variables):
-    """What doctor says of the packages of an interpreter with these folders before, or instead of, its own."""
+    """What check says of the packages of an interpreter with these folders before, or instead of, its own."""
     path = os.pathsep.join(map(str, [*first, ROOT, ROOT / "verifiers"]))
     command = [sys.executable, *(["-S"] if isolated else []), "-c", INSTALLED]
     environment = {**environment, "PYTHONPATH": path, **variables}
@@ -67,7 +67,7 @@ def test_packages_that_are_old_broken_or_refused(tmp_path, clean_environment):
     (tmp_path / "bitsandbytes").mkdir()
     (tmp_path / "bitsandbytes/__init__.py").write_text("raise OSError('libcudart.so.12: cannot open shared object')")
     found = interpreter(clean_environment, tmp_path)
-    assert found.one("package-version")["value"] == "0.1.0, wanted >=0.17"
+    assert found.one("package-version")["value"] == "0.1.0, required: >=0.17"
     broken = {one["thing"]: one["value"] for one in found.data["findings"] if one["code"] == "package-broken"}
     assert broken["bitsandbytes"] == "OSError: libcudart.so.12: cannot open shared object"
     assert (found.one("trl-unsupported")["value"], found.codes("warning")) == ("1.15.0", set())
@@ -166,7 +166,7 @@ program = Program(4, ctypes.cast(lines, ctypes.c_void_p))
 assert libc.prctl(38, 1, 0, 0, 0) == 0
 assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0
 os.environ["PATH"] = "/nowhere"
-from grpo_plus.doctor.machine import box_findings
+from grpo_plus.check.machine import box_findings
 print(json.dumps([{"code": f.code, "severity": f.severity, "value": f.value} for f in box_findings()]))
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_plus.doctor.finding import CheckFinding, ok, problem, warning
+from grpo_plus.check.finding import CheckFinding, ok, problem, warning
 from grpo_plus.memory.shape import largest, read_model_config
 from grpo_plus.trl.tools import tool_tokenizer
 
@@ -41,6 +41,7 @@ class Files:
     ``generation_ends`` are the end ids of the generation config, or of the model's config without one.
     """
 
+    name: str = ""
     config: Any = None
     tokenizer: Any = None
     generation_ends: tuple[int, ...] = ()
@@ -55,7 +56,12 @@ class Files:
     @property
     def context(self) -> int | None:
         """The maximum number of positions of the model; None without a limit."""
-        return largest(self.config.get_text_config(), "max_position_embeddings", "n_positions")
+        return context_of(self.config)
+
+
+def context_of(config: Any) -> int | None:
+    """Return the maximum number of positions of a model; None without a limit."""
+    return largest(config.get_text_config(), "max_position_embeddings", "n_positions")
 
 
 def model_files(name: str, keywords: Mapping[str, Any]) -> Files:
@@ -74,7 +80,12 @@ def model_files(name: str, keywords: Mapping[str, Any]) -> Files:
     except Exception as error:  # noqa: BLE001 - same
         failed.append(NO_TOKENIZER.at(name, f"{type(error).__name__}: {error}"))
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
-    return Files(config, tokenizer, () if failed else _generation_ends(name, config, keywords), tuple(failed))
+    ends: tuple[int, ...] = ()
+    try:
+        ends = () if failed else _generation_ends(name, config, keywords)
+    except Exception as error:  # noqa: BLE001 - same
+        failed.append(UNREADABLE.at(f"{name}/generation_config.json", f"{type(error).__name__}: {error}"))
+    return Files(name, config, tokenizer, ends, tuple(failed))
 
 
 def _generation_ends(name: str, config: Any, keywords: Mapping[str, Any]) -> tuple[int, ...]:
@@ -106,8 +117,8 @@ def tokens_text(tokenizer: Any, ids: Sequence[int]) -> str:
     return ", ".join(f"{tokenizer.convert_ids_to_tokens(one)} ({one})" for one in ids)
 
 
-_USER = {"role": "user", "content": "DOCTORQUESTION"}
-_ANSWER = "DOCTORANSWER"
+_USER = {"role": "user", "content": "SAMPLEQUESTION"}
+_ANSWER = "SAMPLEANSWER"
 
 ENDS = ok("turn-ends", "The token that the template writes after a turn ends a completion.")
 NEVER = problem(

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from grpo_plus.check.finding import CheckFinding, info, ok, problem, warning
 from grpo_plus.checkpoints.disk import free_bytes
-from grpo_plus.doctor.finding import CheckFinding, info, ok, problem, warning
 from grpo_plus.memory.advice import optimizer_of, shortage
 from grpo_plus.memory.estimate import OPTIMIZER_BYTES
 from grpo_plus.memory.fit import DoesNotFitError
@@ -48,7 +48,7 @@ def fit_findings(
     adapter: Any,
     *,
     width: float,
-    memory: int,
+    memory: int | None,
     capacity: float | None = None,
     bits: int | None = None,
     double: bool,
@@ -56,8 +56,8 @@ def fit_findings(
 ) -> Iterator[CheckFinding]:
     """Measure the model on the meta device, run the planner for a card of ``capacity`` bytes, then check the disk.
 
-    ``adapter`` is the config of PEFT, or None; ``width`` are bytes of a saved weight, and ``memory`` is the machine's.
-    ``sharded``: several processes may share the weights, so one card need not contain all.
+    ``adapter`` is the config of PEFT, or None; ``width`` are bytes of a saved weight; ``memory`` is the machine's, or
+    None for another one. ``sharded``: several processes may share the weights, so one card need not contain all.
     """
     try:
         shape = shape_of(config, name)
@@ -69,7 +69,7 @@ def fit_findings(
     state = OPTIMIZER_BYTES.get(optimizer_of(args), 8.0)
     resident = weights * width + trained * (FLOAT + state)
     need = f"weights, gradients and the state of {optimizer_of(args)} take about {size_text(resident)}"
-    if capacity is None and resident > memory:
+    if capacity is None and memory is not None and resident > memory:
         size = f"{weights / 1e9:.2g} billion weights: about {size_text(resident)}, the machine has {size_text(memory)}"
         yield NO_ROOM.at("memory", size)
     elif capacity is not None and adapter is not None:

@@ -8,10 +8,10 @@ from datasets import Dataset
 from transformers import AutoConfig
 from trl import GRPOConfig, GRPOTrainer, get_peft_config
 
+from grpo_plus.check.fit import fit_findings
+from grpo_plus.check.tokens import model_files
 from grpo_plus.cli._arguments import parse
-from grpo_plus.doctor.fit import fit_findings
-from grpo_plus.doctor.tokens import model_files
-from tests.doctor.conftest import CHATML, ROWS
+from tests.check.conftest import CHATML, ROWS
 
 THINKING = (
     "{% for message in messages %}{% set text = message['content'] %}"
@@ -38,7 +38,7 @@ def test_every_problem_of_a_config_is_a_finding(look):
     assert (report.code, len(found)) == (2, 2)
     assert any("Did you mean 'sign'?" in text for text in found)
     assert any("learning_rate is -1.0" in text for text in found)
-    assert report.data["not_checked"] == ["model, data and verifiers: the config was refused"]
+    assert report.data["not_checked"] == ["data, model and memory: the config was refused"]
 
 
 def test_what_train_refuses_later_is_refused_in_its_words(look):
@@ -96,7 +96,7 @@ TOO_LONG = "1 of 8 rows, the longest (row 7) 2005 tokens + 64 of a completion, c
     (lambda case: case.edit("config.json", vocab_size=40), {}, 2, {"vocabulary-small": "has 40 embeddings"}),
     (lambda case: case.template(CHATML.replace("<|im_end|>", "")), {}, 0, {"turn-without-end": ""}),
     (lambda case: None, {"tools": ["calculator"]}, 2, {"tools-unsupported": "cannot write a call"}),
-    (lambda case: case.rows(LONG), {}, 2, {"prompt-too-long": TOO_LONG}),
+    (lambda case: case.rows(LONG), {}, 0, {"prompt-too-long": TOO_LONG}),
     (lambda case: case.rows(LONG), {"max_completion_length": 43}, 0, {"prompt-too-long": None}),
     (lambda case: None, UNPROVEN, 0, {"golds-unproven": "none of 8 rows; '1' scores 0", "gold-rejected": None}),
     (lambda case: case.edit("config.json", **BIG), {}, 2, {"memory-short-cpu": "71 billion weights"}),
@@ -199,7 +199,7 @@ def test_held_out_prompts_that_are_trained_on(case, look):
 def test_a_gold_that_its_verifier_does_not_accept(case, look):
     case.rows([*ROWS[:6], {**ROWS[6], "answer": "six"}, {**ROWS[7], "answer": " "}])
     report = look(verifiers=["numeric"])
-    assert report.code == 2
+    assert (report.code, report.one("gold-rejected")["severity"]) == (0, "warning")  # of few rows
     assert report.one("gold-rejected")["value"].startswith("1 of 8 rows: row 6: 'six'")
     assert report.one("gold-empty")["value"] == "1 of 8 rows: row 7: ' '"
     case.rows([*ROWS[:7], {**ROWS[7], "answer": r"\frac{1}{"}])
@@ -242,11 +242,12 @@ def test_tests_of_programs_that_show_nothing(case, look):
     rows = [{"prompt": [{"role": "user", "content": f"inc {n}"}], **good} for n in range(8)]
     rows[3]["solution"] = "def inc(n): return n"
     rows[5] |= {"tests": [{"function": "inc", "args": [1], "expected": 1}], "solution": "def inc(n): return n"}
+    rows[4] = rows[3]
     rows[6] = {**rows[6], "tests": [{"code": "assert True"}]}
     case.rows([{**row, "tests": json.dumps(row["tests"])} for row in rows])
     report = look(verifiers=["code"])
     assert report.code == 2
-    assert report.one("reference-fails")["value"].startswith("1 of 8 rows: row 3")
+    assert report.one("reference-fails")["value"].startswith("2 of 8 rows: row 3")
     assert report.one("idle-passes")["value"].startswith("1 of 8 rows: row 5")
     assert "row 6" in report.one("gold-unusable")["value"]
 
@@ -330,7 +331,7 @@ def test_a_disk_without_room_for_a_checkpoint(case, look, small_disk):
 def memory_on_a_card(case, size, capacity, adapter, **changes):
     """What a card of such a capacity is said to hold: the machine of the tests need not have one."""
     case.edit("config.json", **size)
-    parsed = parse("grpo-plus doctor", [str(case.config(**changes))])
+    parsed = parse("grpo-plus check", [str(case.config(**changes))])
     config = AutoConfig.from_pretrained(case.model)
     adapter = get_peft_config(parsed.model) if adapter else None
     found = fit_findings(

@@ -1,4 +1,4 @@
-"""Runs of `grpo-plus doctor` on configs, models and data that are made on the spot."""
+"""Runs of `grpo-plus check` on configs, models and data that are made on the spot."""
 
 import json
 import shutil
@@ -49,14 +49,14 @@ def chat_model(tmp_path_factory):
 
 
 @pytest.fixture
-def doctor(cli):
+def check(cli):
 
-    def doctor(*arguments):
-        code, out, err = cli("doctor", *arguments, "--json")
+    def check(*arguments):
+        code, out, err = cli("check", *arguments, "--json")
         assert "Traceback" not in out + err
         return Report(code, json.loads(out), err)
 
-    return doctor
+    return check
 
 
 class Case:
@@ -95,16 +95,16 @@ def case(tmp_path, chat_model):
 @pytest.fixture
 def config_only(monkeypatch):
     """Leaves the machine out, which other tests look at: its workers and boxes take a second each."""
-    from grpo_plus.cli import _doctor_config
+    from grpo_plus.check import examination
 
-    monkeypatch.setattr(_doctor_config, "examine_machine", lambda examination, output_dir=None: None)
+    monkeypatch.setattr(examination, "examine_machine", lambda examination, output_dir=None: None)
 
 
 @pytest.fixture
-def look(case, doctor, config_only):
+def look(case, check, config_only):
     """Runs the command on the case's config with these changes, without the machine."""
 
     def look(*flags, **changes):
-        return doctor(case.config(**changes), *flags)
+        return check(case.config(**changes), *flags)
 
     return look

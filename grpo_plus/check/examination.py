@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus import __version__
-from grpo_plus.doctor.finding import CheckFinding, FindingKind, Severity, info, ok, problem, warning
-from grpo_plus.doctor.machine import box_findings, disk_findings, installed_findings, machine_findings, worker_findings
+from grpo_plus.check.finding import CheckFinding, FindingKind, Severity, info, ok, problem, warning
+from grpo_plus.check.machine import box_findings, disk_findings, installed_findings, machine_findings, worker_findings
 from grpo_verifiers.errors.messages import counted, cut, exact, readable, type_name
 from grpo_verifiers.redaction import redact_text
 
 FAILED = warning(
     "check-failed",
-    "A check of doctor itself failed, so its subject was not checked.",
+    "A check itself failed, so its subject was not checked.",
     "Read the error; if it is not explained by another finding, report it with this text.",
 )
 READ = ok("config", "The config passes every check of train before a model is loaded.")
@@ -30,6 +30,11 @@ ELSEWHERE = problem(
     "The config is right, but not for this machine: train refuses it here.",
     "Run it on the intended machine, or change the settings in the message.",
 )
+PART_FAILS = problem(
+    "part-fails",
+    "A part of the config fails on the sample group: training would end in its first step.",
+    "Correct the part; the error names it and what was expected.",
+)
 NOTE = info("config-note", "The config is valid, but a setting may have a surprising effect.")
 _NUMBERED = re.compile(r"^  \d+\. ", re.MULTILINE)
 """Number before each problem of a message with several."""
@@ -37,10 +42,13 @@ _NUMBERED = re.compile(r"^  \d+\. ", re.MULTILINE)
 
 @dataclass
 class Examination:
-    """Findings by section, and subjects that were not checked."""
+    """Findings and lines by section, and subjects that were not checked."""
 
     sections: dict[str, list[CheckFinding]] = field(default_factory=dict)
+    lines: dict[str, list[str]] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
+    raised: type[BaseException] = KeyboardInterrupt
+    """Errors that end the command: mistakes in its own options."""
 
     def run(self, section: str, check: Callable[[], Iterable[CheckFinding]]) -> None:
         """Run a check and store its findings; an exception is a finding too."""
@@ -48,14 +56,19 @@ class Examination:
         with self.failing(section):
             findings.extend(check())
 
+    def tell(self, section: str, lines: Iterable[str]) -> None:
+        """Store lines of a section, which stand above its findings."""
+        self.sections.setdefault(section, [])
+        self.lines.setdefault(section, []).extend(lines)
+
     @contextlib.contextmanager
     def failing(self, section: str) -> Iterator[None]:
         """Turn any exception except Ctrl-C into a finding of the section."""
         try:
             yield
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - a report never ends in a traceback
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | self.raised):
+                raise
             message = f"{type_name(type(error))}: {exact(str(error), 600)}"
             self.sections.setdefault(section, []).append(FAILED.at(section, message))
 
@@ -72,11 +85,9 @@ class Examination:
 
 def examine_machine(examination: Examination, output_dir: str | None = None) -> None:
     """Run all checks that need no config; ``output_dir`` comes from one, if any."""
-    examination.run("packages", installed_findings)
-    examination.run("machine", machine_findings)
-    examination.run("sandbox", box_findings)
-    examination.run("sandbox", worker_findings)
-    examination.run("disk", lambda: disk_findings(output_dir))
+    for check in (installed_findings, machine_findings, box_findings, worker_findings):
+        examination.run("machine", check)
+    examination.run("machine", lambda: disk_findings(output_dir))
 
 
 def refused_findings(message: str, kind: FindingKind = INVALID) -> Iterator[CheckFinding]:
@@ -85,7 +96,7 @@ def refused_findings(message: str, kind: FindingKind = INVALID) -> Iterator[Chec
     yield from (kind.at("config", text.strip()) for text in rest or [first])
 
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the data; increased when a field is renamed or removed."""
 WIDTH = 110
 MOST = 1200
@@ -126,9 +137,12 @@ def text_report(examination: Examination, *, colour: bool = False) -> str:
     counts = Counter(finding.severity for finding in examination.findings)
     bad = (severity for severity in (Severity.PROBLEM, Severity.WARNING) if counts[severity])
     summary = ", ".join(counted(counts[severity], severity.value) for severity in bad) or "no problems"
-    lines = [f"grpo-plus doctor {__version__} on {platform.system()} {platform.machine()}: {summary}"]
+    lines = [f"grpo-plus check {__version__} on {platform.system()} {platform.machine()}: {summary}"]
     for section, findings in examination.sections.items():
-        lines += ["", section] if findings else []
+        texts = "\n".join(map(shareable, examination.lines.get(section, ())))
+        told = [f"  {line}".rstrip() for line in texts.splitlines()]
+        lines += ["", section] if findings or told else []
+        lines += [*told, *([""] if findings and told else [])]
         for finding in findings:
             lines += _lines(finding, colour=colour)
     if examination.unchecked:
@@ -159,6 +173,7 @@ def data_report(examination: Examination) -> dict[str, Any]:
             for section, findings in examination.sections.items()
             for finding in findings
         ],
+        "lines": {section: [shareable(line) for line in told] for section, told in examination.lines.items()},
         "not_checked": [shareable(text) for text in examination.unchecked],
     }
 

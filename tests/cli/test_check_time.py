@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from grpo_plus.cli.plan import StepTime, shown
+from grpo_plus.check.time import StepTime, shown
 
 LORA = {"use_peft": True, "lora_target_modules": ["all-linear"], "lora_r": 4, "advantage": "center"}
 
@@ -25,7 +25,7 @@ def test_times_for_people(seconds, text):
 
 
 def test_without_a_run_there_is_no_basis(cli, config):
-    out = cli.done("plan", config(**LORA))
+    out = cli.done("check", config(**LORA), "--only", "memory")
     assert re.search(r"time: no basis \(no earlier run in .*/out\)\. Train with --max_steps 5 --logging_steps 1", out)
     assert "peak" in out
 
@@ -40,9 +40,9 @@ def test_an_earlier_run_of_the_same_config_is_a_basis_and_of_another_one_is_none
         if line.get("kind") == "train":
             line["time"] = 1000.0 + 10 * line["step"]
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    out = cli.done("plan", path, "--max_steps", "360")
+    out = cli.done("check", path, "--only", "memory", "--max_steps", "360")
     assert "time: 10 s a step, half of the steps between 10 s and 10 s; of 3 steps of the run in" in out
     assert "60.0 min for 360 steps, between 60.0 min and 60.0 min at the pace of these" in out
     assert "an estimate: completions grow and shrink" in out
-    out = cli.done("plan", path, "--max_completion_length", "16")
+    out = cli.done("check", path, "--only", "memory", "--max_completion_length", "16")
     assert "is a different one: max_completion_length was 8, now 16). Train with" in out

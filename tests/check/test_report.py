@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_plus.doctor.examination import SCHEMA, Examination, data_report, exit_code, shareable, text_report
-from grpo_plus.doctor.finding import Severity, info, ok, problem, warning
+from grpo_plus.check.examination import SCHEMA, Examination, data_report, exit_code, shareable, text_report
+from grpo_plus.check.finding import Severity, info, ok, problem, warning
 from tests import started
 
 KINDS = {Severity.OK: ok("fine", "All is well."), Severity.INFO: info("told", "A thing to know.")}
@@ -107,7 +107,7 @@ def test_a_report_made_for_pasting_has_no_secret_and_no_user_in_it(case, clean_e
     path = case.config(output_dir=str(own / "out"), hub_token="hf_" + "AbCdEf9" * 5, dataset_test_split="x")
     for flags in ([], ["--json"]):
         done = started.run(
-            [sys.executable, "-m", "grpo_plus.cli", "doctor", str(path), *flags],
+            [sys.executable, "-m", "grpo_plus.cli", "check", str(path), *flags],
             env={**clean_environment, **secrets}, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.stdout, done.stderr
@@ -124,7 +124,7 @@ def test_a_trl_that_is_refused_ends_in_findings_too(case, clean_environment):
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: trl\nVersion: 1.3.0\n")
     path = os.pathsep.join([str(about.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "grpo_plus.cli", "doctor", str(case.config()), "--json"]
+    command = [sys.executable, "-m", "grpo_plus.cli", "check", str(case.config()), "--json"]
     env = {**clean_environment, "PYTHONPATH": path}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     found = {one["code"]: one["value"] for one in json.loads(done.stdout)["findings"]}
@@ -143,12 +143,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("name", "text"), WRONG.values(), ids=WRONG)
-def test_a_wrong_config_is_a_finding(doctor, config_only, tmp_path, name, text):
+def test_a_wrong_config_is_a_finding(check, config_only, tmp_path, name, text):
     if isinstance(text, bytes):
         (tmp_path / name).write_bytes(text)
     elif text is not None:
         (tmp_path / name).write_text(text)
-    report = doctor(tmp_path / name)
+    report = check(tmp_path / name)
     assert (report.code, bool(report.codes("problem"))) == (2, True)
     assert all(one["value"] for one in report.data["findings"])
 
@@ -191,7 +191,7 @@ def test_broken_files_of_a_model_never_end_in_a_traceback(case, look, name, text
 
 @pytest.mark.slow
 def test_strict_and_the_number_of_rows(case, look):
-    from tests.doctor.conftest import CHATML
+    from tests.check.conftest import CHATML
 
     case.template(CHATML.replace("<|im_end|>", ""))
     assert (look().code, look("--strict").code) == (0, 1)
@@ -209,9 +209,9 @@ def test_a_stream_is_read_as_far_as_its_sample(look):
 
 
 def test_of_very_many_rows_the_first_are_read_and_the_sample_is_of_those(look, monkeypatch):
-    from grpo_plus.cli import _doctor_config
+    from grpo_plus.check import data
 
-    monkeypatch.setattr(_doctor_config, "MOST_ROWS", 6)
+    monkeypatch.setattr(data, "MOST_ROWS", 6)
     report = look("--rows", "3")
     assert (report.one("rows")["value"], report.one("golds")["value"]) == ("6 of 8 rows", "3 rows tried")
     assert "rows from 6 on, of 8" in report.data["not_checked"]
@@ -232,8 +232,8 @@ def test_nothing_is_loaded_or_written(case, look):
 
 @pytest.mark.slow
 def test_the_report_of_a_terminal_is_coloured_and_that_of_a_pipe_is_plain(case, cli, config_only):
-    code, out, _ = cli("doctor", case.config())
+    code, out, _ = cli("check", case.config())
     assert code == 0
-    assert re.match(r"grpo-plus doctor .*no problems", out)
+    assert re.match(r"grpo-plus check .*no problems", out)
     assert "\x1b" not in out
     assert "\x1b[31mproblem" in text_report(examined(Severity.PROBLEM), colour=True)

@@ -5,16 +5,19 @@ bare, in ``\boxed{}``, in ``<answer>``, in a sentence, and after a thinking sect
 scores above an empty completion.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grpo_plus.doctor.finding import CheckFinding, FindingKind, ok, problem, warning
+from grpo_plus.check.finding import CheckFinding, FindingKind, ok, problem, warning
 from grpo_verifiers.base import Verifier
 from grpo_verifiers.base.golds import IDLE_SCORES, RIGHT_FAILS, BrokenReport, ColumnReport, GoldProblem, GoldReports
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.verdict import Status
 
 SHOWN = 3
+TRIALS = 10
+"""Rows on which a verifier without golds is tried."""
 
 GOLDS = ok("golds", "Every checked gold is accepted, or its tests distinguish right from wrong.")
 REJECTED = problem(
@@ -58,6 +61,12 @@ UNCHECKED = warning(
     "The golds of this verifier could not be tried.",
     "Read the error: training may end with the same.",
 )
+TRIED = ok("verifier-tried", "The verifier has no golds; it judged a sample completion on some rows.")
+FAILS = warning(
+    "verifier-fails",
+    "The verifier fails on rows of the data, whose completions would score 0.",
+    "Read the error: training would repeat it.",
+)
 COLUMN = problem(
     "column-missing",
     "A reward function needs a column that the data does not have: the run stops in its first step.",
@@ -89,11 +98,17 @@ def reaches_out(described: Mapping[str, Any]) -> bool:
 
 
 def gold_findings(
-    verifier: Verifier, columns: Mapping[str, Sequence[Any]], places: Sequence[int], prompts: Sequence[Any]
+    verifier: Verifier,
+    columns: Mapping[str, Sequence[Any]],
+    places: Sequence[int],
+    prompts: Sequence[Any],
+    *,
+    seconds: float | None = None,
 ) -> list[CheckFinding] | None:
     """Check the golds of rows (as columns), with one finding for each kind of fault; None for a verifier without golds.
 
-    ``places`` are the indices of the rows in the data.
+    ``places`` are the indices of the rows in the data. Trials that would take more than about ``seconds`` are of fewer
+    rows.
     """
     thing, tried = f"verifier {verifier.label}", len(places)
     try:
@@ -105,7 +120,7 @@ def gold_findings(
             column = {**verifier.optional_columns, **verifier.required_columns}.get(GOLD)
             if column is None or column not in columns:
                 return None
-            faults = _trial_faults(verifier, columns, places, prompts, column)
+            faults, tried = _trial_faults(verifier, columns, places, prompts, column, seconds)
     except Exception as error:  # noqa: BLE001 - a verifier may raise anything; the other checks go ahead
         return [UNCHECKED.at(thing, f"{type(error).__name__}: {error}")]
     findings = []
@@ -113,8 +128,21 @@ def gold_findings(
         if rows := [(row, text) for of, row, text in faults if of is kind]:
             shown = "; ".join(f"row {row}: {text}" for row, text in rows[:SHOWN]) + "; …" * (len(rows) > SHOWN)
             value = f"{len({row for row, _ in rows})} of {tried} rows: {shown}"
-            findings.append(kind.at(thing, f"none of {tried} rows; {rows[0][1]}" if kind is NONE_ACCEPTED else value))
+            value = f"none of {tried} rows; {rows[0][1]}" if kind is NONE_ACCEPTED else value
+            findings.append(kind.of_rows(thing, value, len({row for row, _ in rows}) / tried))
     return findings or [GOLDS.at(thing, f"{tried} rows tried")]
+
+
+def trial_findings(
+    verifier: Verifier, columns: Mapping[str, Sequence[Any]], prompts: Sequence[Any]
+) -> list[CheckFinding]:
+    """Have a verifier without golds judge a sample completion on `TRIALS` rows."""
+    thing, rows = f"verifier {verifier.label}", range(min(TRIALS, len(prompts)))
+    try:
+        _scores(verifier, columns, prompts, rows, [f"{_THINKING}The answer is 1."] * len(rows))
+    except Exception as error:  # noqa: BLE001 - a verifier may raise anything; the other checks go ahead
+        return [FAILS.at(thing, f"{type(error).__name__}: {error}")]
+    return [TRIED.at(thing, f"{len(rows)} rows tried")]
 
 
 def _report_faults(report: Any, places: Sequence[int]) -> list[Fault]:
@@ -135,15 +163,25 @@ def _of_problem(problem: GoldProblem, places: Sequence[int]) -> list[Fault]:
     return [(kind, places[problem.row], f"{show(problem.answer)}: {problem.reason}") for kind in kinds]
 
 
-def _trial_faults(
-    verifier: Verifier, columns: Mapping[str, Sequence[Any]], places: Sequence[int], prompts: Sequence[Any], column: str
-) -> list[Fault]:
+def _trial_faults(  # noqa: PLR0917 - rows as columns
+    verifier: Verifier,
+    columns: Mapping[str, Sequence[Any]],
+    places: Sequence[int],
+    prompts: Sequence[Any],
+    column: str,
+    seconds: float | None,
+) -> tuple[list[Fault], int]:
+    """Return the faults of golds written as completions, and the number of rows tried."""
     golds = columns[column]
     usable = [row for row, gold in enumerate(golds) if not _is_blank(gold)]
     faults = [(EMPTY, place, show(gold)) for place, gold in zip(places, golds, strict=True) if _is_blank(gold)]
     texts = {row: gold[0] if isinstance(gold := golds[row], list | tuple) and gold else gold for row in usable}
     best: dict[int, float] = {}
+    start = time.monotonic()
     nothing = dict(zip(usable, _scores(verifier, columns, prompts, usable, [""] * len(usable)), strict=True))
+    needed = (time.monotonic() - start) * len(FORMS)
+    if seconds is not None and needed > seconds:
+        usable = usable[: max(1, int(len(usable) * seconds / needed))]
     for form in FORMS:
         left = [row for row in usable if best.get(row, 0) < 1]
         written = [form.format(texts[row]) for row in left]
@@ -159,9 +197,9 @@ def _trial_faults(
             faults.append((NOTHING, places[row], f"{show(golds[row])}: an empty completion scores {silent:g}"))
         elif score <= (silent or 0):
             rejected.append((row, f"scores {score:g}"))
-    none = len(rejected) + len(faults) == len(golds)
-    kind = NONE_ACCEPTED if none else REJECTED
-    return [*faults, *((kind, places[row], f"{show(golds[row])} {why}") for row, why in rejected)]
+    tried = len(usable) + sum(map(_is_blank, golds))
+    kind = NONE_ACCEPTED if len(rejected) + len(faults) == tried else REJECTED
+    return [*faults, *((kind, places[row], f"{show(golds[row])} {why}") for row, why in rejected)], tried
 
 
 def _is_blank(gold: Any) -> bool:
