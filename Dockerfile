@@ -7,7 +7,7 @@
 #     train config.yaml
 # The code box makes user namespaces. Docker's default profiles forbid that, and the box falls back to its level "process"; for
 # the level "full":  docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined …
-# (`grpo-plus doctor` inside says which level is reached.)
+# (`grpo-plus check` inside says which level is reached.)
 
 FROM python:3.11-slim-bookworm AS base
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]

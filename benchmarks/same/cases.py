@@ -311,17 +311,17 @@ EXPLAINED = (
     "penalties", "resample-selection", "replay", "critic-model", "reward-model", "refreshed", "process-return",
     "environment-gigpo", "engine-packed", "sampled-top",
 )  # fmt: skip
-"""Runs whose configs `explain` and `doctor` show, too."""
+"""Runs whose configs `check` shows, too."""
 PAPERS = ("deepseekmath", "dr_grpo", "gspo", "mt_grpo", "ppo", "tpo")
 HELPED = (
-    "init", "train", "eval", "sweep", "doctor", "plan", "explain", "plugins", "export", "report",
+    "init", "train", "eval", "sweep", "check", "plugins", "export", "report",
     "verify",
 )  # fmt: skip
 PARTS = ("zscore", "process", "target", "tpo", "contrast", "replay", "math", "calculator", "kl", "nothing")
 COMPLETIONS = "".join(
     f'{{"prompt": "{n}+{n}=", "completion": "\\\\boxed{{{2 * n + n % 2}}}", "answer": "{2 * n}"}}\n' for n in range(8)
 )
-_SMALL_HELP = ("train", "explain")
+_SMALL_HELP = ("train", "check")
 
 
 def _printing(*commands: Sequence[str], config: Mapping[str, Any] | None = None, end: int = 0, **further: Any) -> Case:
@@ -334,14 +334,15 @@ COMMANDS: dict[str, Case] = {
     "plugins": _printing(("plugins",), quick=True),
     **{f"plugins-{name}": _printing(("plugins", name), end=2 * (name in ("kl", "nothing"))) for name in PARTS},
     **{
-        f"explain-{name}": _printing(
-            ("explain", "config.yaml"), ("explain", "config.yaml", "--rewards", "1,0.5,0,0"), config=RUNS[name].config,
+        f"check-{name}": _printing(
+            ("check", "--only=config", "config.yaml"), ("check", "--only=config", "config.yaml", "--rewards", "1,0.5,0,0"),
+            config=RUNS[name].config,
             quick=name == "grpo-maxrl",
         )
         for name in EXPLAINED
     },
     **{
-        f"explain-paper-{name}": _printing(("explain", f"examples/papers/{name}.yaml"), examples=True)
+        f"check-paper-{name}": _printing(("check", "--only=config", f"examples/papers/{name}.yaml"), examples=True)
         for name in PAPERS
     },
     **{f"wrong-{name}": _printing(("train", "config.yaml"), config=config, end=2) for name, config in WRONG.items()},
@@ -350,7 +351,7 @@ COMMANDS: dict[str, Case] = {
         "eval", "../models/plain", "--dataset", "data.jsonl", "--split", "train", "--verifier", "exact", "-n", "2",
         "--max-completion-length", "4", "--device", "cpu", "--out", "answers.jsonl",
     )),
-    "plan": _printing(("plan", "config.yaml", "--vram", "8"), config={"use_peft": True}),
+    "memory": _printing(("check", "--only=memory", "config.yaml", "--vram", "8"), config={"use_peft": True}),
 }  # fmt: skip
 """Commands that print."""
 for _name in ("unknown-field", "ranges", "pieces", "critic-keys"):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.check.finding import CheckFinding
 from grpo_plus.check.golds import GOLD, gold_findings, reaches_out, trial_findings
-from grpo_plus.check.rows import length_findings, prompt_length, row_findings, text_lengths
-from grpo_plus.check.tokens import context_of, model_files
-from grpo_plus.recipe.recipe import recipe_of
+from grpo_plus.check.rows import is_empty, length_findings, prompt_length, row_findings, text_lengths
+from grpo_plus.check.tokens import Files, context_of, model_files, template_findings, token_findings
+from grpo_plus.recipe.recipe import recipe_of, schemas_of
 from grpo_verifiers.stats import evenly
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def check_arguments(
     sets = [rows for rows in (train, held_out) if "prompt" in (getattr(rows, "column_names", None) or ())]
     if not sets or sets[0] is not train or not hasattr(train, "__len__"):
         return
-    recipe, config = recipe_of(args), getattr(model, "config", None)
+    recipe, config, files = recipe_of(args), getattr(model, "config", None), Files()
     parts = [*recipe.verifiers, *recipe.eval_verifiers]
     train_data, *other = [read_data(_without_media(rows), parts, lambda row: row["prompt"], SAMPLE) for rows in sets]
     if isinstance(model, str):
@@ -98,9 +98,18 @@ def check_arguments(
         other[0] if other else None,
         getattr(tokenizer, "tokenizer", tokenizer),
         None if config is None else context_of(config),
-        args.chat_template_kwargs or {},
+        template_keywords(args, train_data),
     )
     yield from check.quick()
+    if not files.failed and files.tokenizer is not None:
+        yield from token_findings(files.name, files)
+        yield from check.template(files)
+
+
+def template_keywords(args: Any, data: Data) -> dict[str, Any]:
+    """Return the keywords for the chat template: those of the config, and the tools of the first row."""
+    tools = schemas_of(recipe_of(args), {name: values[0] for name, values in data.sample.items() if values})
+    return {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
 
 
 def _without_media(rows: Any) -> Any:
@@ -149,6 +158,22 @@ class DataCheck:
         answers = {name: text_lengths(tokenizer, data.sample[name]) for name in columns}
         limit = self.args.max_completion_length
         yield from length_findings(sizes, answers, data.places, context=self.context, limit=limit)
+
+    def template(self, files: Files) -> Iterator[CheckFinding]:
+        """Check the chat template of a model on the first prompt that is not empty."""
+        prompts = self.data.prompts
+        if files.failed or files.tokenizer is None or files.template_elsewhere or not prompts:
+            return
+        formats = [part.entry for part in recipe_of(self.args).verifiers if part.entry.name == "think_format"]
+        yield from template_findings(
+            files.tokenizer,
+            next((one for one in prompts if not is_empty(one)), prompts[0]),
+            files.ends,
+            keywords=self.args.chat_template_kwargs or {},
+            schemas=self.template_keywords.get("tools", ()),
+            think_format=bool(formats),
+            prefilled=all(entry.kwargs.get("prefilled") for entry in formats),
+        )
 
     def golds(
         self, unchecked: Callable[[str], None] = lambda _: None, *, quickly: bool = False

@@ -54,6 +54,11 @@ class Files:
         return frozenset([*self.generation_ends, *([] if own is None else [own])])
 
     @property
+    def template_elsewhere(self) -> bool:
+        """True for a vision model without a template in its tokenizer: its processor has it."""
+        return hasattr(self.config, "vision_config") and getattr(self.tokenizer, "chat_template", None) is None
+
+    @property
     def context(self) -> int | None:
         """The maximum number of positions of the model; None without a limit."""
         return context_of(self.config)
@@ -121,7 +126,7 @@ _USER = {"role": "user", "content": "SAMPLEQUESTION"}
 _ANSWER = "SAMPLEANSWER"
 
 ENDS = ok("turn-ends", "The token that the template writes after a turn ends a completion.")
-NEVER = problem(
+NEVER = warning(
     "turn-never-ends",
     "The template ends a turn with a token that ends no completion: a model that learned the template writes it and "
     "continues, every completion is cut off at the limit, and mask_truncated_completions leaves none.",

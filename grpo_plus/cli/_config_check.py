@@ -12,7 +12,7 @@ from typing import Any
 from trl import get_peft_config
 
 from grpo_plus.advantages import EstimatorOutputError
-from grpo_plus.check.data import DataCheck, read_data
+from grpo_plus.check.data import DataCheck, read_data, template_keywords
 from grpo_plus.check.examination import ELSEWHERE, INVALID, NOTE, PART_FAILS, READ, Examination, refused_findings
 from grpo_plus.check.finding import CheckFinding, Severity
 from grpo_plus.check.fit import SHORT, fit_findings
@@ -20,10 +20,9 @@ from grpo_plus.check.golds import COLUMN
 from grpo_plus.check.machine import cards, memory
 from grpo_plus.check.memory import memory_lines, planned_run, storage_of, uncounted
 from grpo_plus.check.parts import part_lines
-from grpo_plus.check.rows import is_empty
 from grpo_plus.check.sample import read_sample
 from grpo_plus.check.time import time_lines
-from grpo_plus.check.tokens import UNREADABLE, Files, model_files, template_findings, token_findings
+from grpo_plus.check.tokens import UNREADABLE, Files, model_files, token_findings
 from grpo_plus.cli import UserError
 from grpo_plus.cli._arguments import Parsed, parse, reward_names
 from grpo_plus.cli._data import load_rows, model_path
@@ -36,7 +35,6 @@ from grpo_plus.cli._warm_start import warm_start_lines
 from grpo_plus.memory.shape import read_model_config
 from grpo_plus.objectives.objective import ObjectiveOutputError
 from grpo_plus.qlora.defaults import Device
-from grpo_plus.recipe.recipe import schemas_of
 from grpo_plus.recipe.rewards import named_weights, weight_problems
 from grpo_verifiers.errors.frames import plugin_traceback
 from grpo_verifiers.errors.messages import unknown
@@ -56,7 +54,7 @@ def check_config(
     words, rivals = _split_rivals(arguments)
     parsed: Parsed | None = None
     with examination.failing("config"):
-        parsed, findings = _read(words, options.own)
+        parsed, findings = _read(words, options.own, traceback=not options.json)
         about_here = "config" in sections and options.vram is None
         examination.sections["config"] = findings if about_here or parsed is None else []
     if parsed is None:
@@ -83,8 +81,11 @@ def _with_advantage(words: Sequence[str], name: str, own: Sequence[str]) -> Any:
     return parse(PROG, [*without(words, ("--advantage",)), "--advantage", name], own=own).training
 
 
-def _read(arguments: Sequence[str], own: Sequence[str]) -> tuple[Parsed | None, list[CheckFinding]]:
-    """Parse the config as train does; if only this machine is unsuitable, parse it for a CPU."""
+def _read(arguments: Sequence[str], own: Sequence[str], *, traceback: bool) -> tuple[Parsed | None, list[CheckFinding]]:
+    """Parse the config as train does; if only this machine is unsuitable, parse it for a CPU.
+
+    The ``traceback`` of a plug-in is printed to stderr.
+    """
     try:
         return parse(PROG, arguments, own=own), []
     except UserError as error:
@@ -93,7 +94,7 @@ def _read(arguments: Sequence[str], own: Sequence[str]) -> tuple[Parsed | None, 
     try:
         parsed = parse(PROG, on_cpu(arguments), own=own)
     except UserError as error:
-        sys.stderr.write(redact_text(plugin_traceback(error)))
+        sys.stderr.write(redact_text(plugin_traceback(error)) * traceback)
         return None, list(refused_findings(str(error)))
     return parsed, list(refused_findings(refused, ELSEWHERE))
 
@@ -228,11 +229,10 @@ class ConfigCheck:
             self.examination.sections["data"] += self._refused(error)
             return None
         self.examination.unchecked += data.unread
-        tools = schemas_of(self.args.recipe, {name: values[0] for name, values in data.sample.items() if values})
-        keywords = {**(self.args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
         return DataCheck(
             self.args, data, parts, others[0] if others else None, None if self.files.failed else self.files.tokenizer,
-            None if self.files.failed or self.files.config is None else self.files.context, keywords,
+            None if self.files.failed or self.files.config is None else self.files.context,
+            template_keywords(self.args, data),
         )  # fmt: skip
 
     def _rows(self) -> Iterator[CheckFinding]:
@@ -272,22 +272,10 @@ class ConfigCheck:
             yield from token_findings(self.model.model_name_or_path, self.files)
 
     def _template(self) -> Iterator[CheckFinding]:
-        files, check = self.files, self.data
-        if files.failed or files.tokenizer is None or check is None or not check.data.prompts:
-            return
-        if files.tokenizer.chat_template is None and hasattr(files.config, "vision_config"):
+        if self.files.template_elsewhere:
             self.examination.unchecked.append("the chat template: a vision model has it in its processor")
-            return
-        formats = [part.entry for part in self.args.recipe.verifiers if part.entry.name == "think_format"]
-        yield from template_findings(
-            files.tokenizer,
-            next((one for one in check.data.prompts if not is_empty(one)), check.data.prompts[0]),
-            files.ends,
-            keywords=self.args.chat_template_kwargs or {},
-            schemas=check.template_keywords.get("tools", ()),
-            think_format=bool(formats),
-            prefilled=all(entry.kwargs.get("prefilled") for entry in formats),
-        )
+        if self.data is not None:
+            yield from self.data.template(self.files)
 
     def _memory(self) -> Iterator[CheckFinding]:
         """Check memory and disk; tell the planner's table for a run with adapters, and the time of an earlier run."""

@@ -158,7 +158,7 @@ def slow_here(parsed: "Parsed", load: ModelLoad | None = None) -> str:
     text = f"there is no CUDA device here, nor another accelerator, and {load.name} has {load.size}{bits}"
     slow = f"a single step on the CPU would take minutes to hours{', after the download' * load.downloads}"
     small = f"try the config here with a small model (--model_name_or_path {SMALL} --load_in_4bit false)"
-    card = "Run this on a machine with a card (grpo-plus plan says how large)"
+    card = "Run this on a machine with a card (grpo-plus check says how large)"
     return f"{text}: {slow}. {card}, {small}, or force the CPU with --use_cpu true."
 
 

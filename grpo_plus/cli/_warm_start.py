@@ -224,7 +224,7 @@ def _sharded(args: Any) -> str | None:
 
 
 def warm_start_lines(settings: Mapping[str, Any] | None, *, adapter: bool) -> list[str]:
-    """Return the lines on the warm start for ``explain``."""
+    """Return the lines on the warm start for ``check``."""
     from grpo_plus.warm_start.store import ADAPTER_RATE, FULL_RATE
 
     if settings is None:

@@ -385,9 +385,6 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
     _print("A prompt, as the model reads it:", text)
     name = str(getattr(tokenizer, "name_or_path", "") or "the model")
     _print(*(f"note: {note}" for note in template_notes(args, prompt, name, tokenizer, text)))
-    formats = [part.entry for part in args.recipe.verifiers if part.entry.name == "think_format"]
-    if text.rstrip().endswith("<think>") and any("prefilled" not in entry.kwargs for entry in formats):
-        _print("It ends with <think>, which no completion will repeat: write {name: think_format, prefilled: true}.")
 
 
 def _leave_together(trainer: "GRPOPlusTrainer", code: int) -> None:

@@ -68,7 +68,7 @@ def shortage(config: Any, name: str, settings: Settings, capacity: float, genera
 def suggestion(config: Any, name: str, settings: Settings, capacity: float | None, generations: int) -> str:
     """Return settings that fit, in one sentence; for an unknown capacity, the command that prints them."""
     if capacity is None:
-        return f"{LOWER}; grpo-plus plan config.yaml --vram GIB prints settings that fit a card."
+        return f"{LOWER}; grpo-plus check config.yaml --vram GIB prints settings that fit a card."
     try:
         result = fit(shape_of(config, name), settings, capacity, generations=generations)
     except DoesNotFitError as error:
@@ -78,7 +78,7 @@ def suggestion(config: Any, name: str, settings: Settings, capacity: float | Non
     return (
         f"By the planner these fit: per_device_train_batch_size: {chosen.micro_batch}, max_completion_length: "
         f"{chosen.completion_length}, {rollout}lora_r: {chosen.rank}, "
-        f"gradient_checkpointing: {str(chosen.checkpointing).lower()} (grpo-plus plan config.yaml --vram "
+        f"gradient_checkpointing: {str(chosen.checkpointing).lower()} (grpo-plus check config.yaml --vram "
         f"{capacity / GIB:.0f} prints them as YAML)."
     )
 
