@@ -66,8 +66,8 @@ class GRPOPlusConfig(GRPOConfig):
             batches there.
         critic: a critic for the estimator `gae`, by the keys of `CriticOptions`; ``{}`` has them at their defaults.
         rollout: the way completions are sampled, or the keys of `grpo_plus.recipe.settings.RolloutOptions`.
-        check: what findings about the data do before training: ``stop`` ends a run that would be worthless, ``strict``
-            ends at warnings too, ``warn`` only reports, ``off`` skips the checks.
+        check: the effect of findings about the data before training: ``stop`` ends a run that would be worthless,
+            ``strict`` ends at warnings too, ``warn`` only reports, ``off`` skips the checks.
         report: the record for ``grpo-plus report``: true, false, or the keys of
             `grpo_plus.recipe.settings.ReportOptions`.
         diagnosis: a judge against reward hacking, and findings that end the run, by the keys of

@@ -178,7 +178,7 @@ class DataCheck:
     def golds(
         self, unchecked: Callable[[str], None] = lambda _: None, *, quickly: bool = False
     ) -> Iterator[CheckFinding]:
-        """Have each verifier judge the golds of the sample; report to ``unchecked`` what was not tried.
+        """Have each verifier judge the golds of the sample; report untried ones to ``unchecked``.
 
         ``quickly``: at most `FIRST` rows, and fewer for a slow verifier.
         """

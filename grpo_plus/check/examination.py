@@ -33,7 +33,7 @@ ELSEWHERE = problem(
 PART_FAILS = problem(
     "part-fails",
     "A part of the config fails on the sample group: training would end in its first step.",
-    "Correct the part; the error names it and what was expected.",
+    "Correct the part; the error names it and the expected result.",
 )
 NOTE = info("config-note", "The config is valid, but a setting may have a surprising effect.")
 _NUMBERED = re.compile(r"^  \d+\. ", re.MULTILINE)
@@ -57,7 +57,7 @@ class Examination:
             findings.extend(check())
 
     def tell(self, section: str, lines: Iterable[str]) -> None:
-        """Store lines of a section, which stand above its findings."""
+        """Store lines of a section, which precede its findings."""
         self.sections.setdefault(section, [])
         self.lines.setdefault(section, []).extend(lines)
 
@@ -140,9 +140,9 @@ def text_report(examination: Examination, *, colour: bool = False) -> str:
     lines = [f"grpo-plus check {__version__} on {platform.system()} {platform.machine()}: {summary}"]
     for section, findings in examination.sections.items():
         texts = "\n".join(map(shareable, examination.lines.get(section, ())))
-        told = [f"  {line}".rstrip() for line in texts.splitlines()]
-        lines += ["", section] if findings or told else []
-        lines += [*told, *([""] if findings and told else [])]
+        shown = [f"  {line}".rstrip() for line in texts.splitlines()]
+        lines += ["", section] if findings or shown else []
+        lines += [*shown, *([""] if findings and shown else [])]
         for finding in findings:
             lines += _lines(finding, colour=colour)
     if examination.unchecked:
@@ -173,7 +173,7 @@ def data_report(examination: Examination) -> dict[str, Any]:
             for section, findings in examination.sections.items()
             for finding in findings
         ],
-        "lines": {section: [shareable(line) for line in told] for section, told in examination.lines.items()},
+        "lines": {section: [*map(shareable, texts)] for section, texts in examination.lines.items()},
         "not_checked": [shareable(text) for text in examination.unchecked],
     }
 

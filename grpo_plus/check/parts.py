@@ -1,4 +1,4 @@
-"""Parts of a config as formulas, and what becomes of sample rewards."""
+"""Parts of a config as formulas, with their effect on sample rewards."""
 
 import json
 from collections.abc import Mapping, Sequence

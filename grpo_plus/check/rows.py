@@ -1,4 +1,4 @@
-"""Rows of a dataset: empty, contradictory and held-out prompts, and lengths in tokens."""
+"""Rows of a dataset: empty, contradictory and answered prompts, test rows, and lengths in tokens."""
 
 import json
 import re
@@ -24,7 +24,7 @@ ANSWERED = problem(
     "The prompt ends with the row's gold answer: the model reads it before it answers, and learns to copy.",
     "Leave the assistant's last turn, or the answer's text, out of the prompt.",
 )
-REPEATED = info("prompt-repeated", "Rows with the same prompt and gold: it is trained on more often than others.")
+REPEATED = info("prompt-repeated", "Rows with the same prompt and gold: it is trained on more often than the rest.")
 CONFLICT = problem(
     "prompt-conflict",
     "The same prompt has different golds: a right completion of one row is wrong in the other.",
@@ -104,11 +104,11 @@ def tells(prompt: Any, golds: Sequence[Any]) -> bool:
     """
     texts = [str(gold).strip() for gold in golds if isinstance(gold, str | int | float) and len(str(gold)) < LONG]
     turn = prompt[-1] if isinstance(prompt, Sequence) and not isinstance(prompt, str) and prompt else prompt
-    said = turn.get("role") == "assistant" if isinstance(turn, Mapping) else False
+    is_answer = turn.get("role") == "assistant" if isinstance(turn, Mapping) else False
     text = turn.get("content") if isinstance(turn, Mapping) else turn
     if not isinstance(text, str):
         return False
-    if said:
+    if is_answer:
         return any(gold and re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text) for gold in texts)
     return any(gold and re.search(_GIVEN.format(re.escape(gold)), text, re.IGNORECASE) for gold in texts)
 

@@ -24,7 +24,7 @@ COMMANDS = {
     "train": "train a model from a YAML file",
     "eval": "measure a model on a dataset: pass@k and majority@k with intervals",
     "sweep": "train a config's variants with several seeds, and compare them",
-    "check": "print what a config does and needs, and what is wrong with it or with this machine",
+    "check": "print the effect, needs and problems of a config and of this machine",
     "plugins": "list every part and its source, or show one: formula, keywords, example",
     "export": "write a run's adapter, or the model with the adapter folded in",
     "report": "write one HTML page about a run, or about several side by side",

@@ -67,13 +67,13 @@ def check_config(
 
 def _split_rivals(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split ``--advantage A,B,C``: the words with A, and the estimators to compare it with."""
-    kept, rivals = [], []
+    rest, rivals = [], []
     for option, word in by_option(words):
         head, equals, value = word.rpartition("=") if word.startswith("--") else ("", "", word)
         names = value.split(",") if option == "--advantage" and not value.lstrip().startswith(("{", "--")) else [value]
-        kept.append(f"{head}{equals}{names[0]}")
+        rest.append(f"{head}{equals}{names[0]}")
         rivals += [name.strip() for name in names[1:]]
-    return kept, rivals
+    return rest, rivals
 
 
 def _with_advantage(words: Sequence[str], name: str, own: Sequence[str]) -> Any:
@@ -127,7 +127,7 @@ class ConfigCheck:
             self.examination.unchecked.append(f"the vLLM server at {self.args.vllm_server_host}")
 
     def tell(self, rivals: Sequence[Any]) -> None:
-        """Print what the config sets: prompt, warm start, parts, and what becomes of the sample rewards."""
+        """Show the prompt, the warm start and the parts, with their effect on the sample rewards."""
         functions, options = reward_names(self.script), self.options
         start = warm_start_lines(self.parsed.warm_start, adapter=bool(self.model.use_peft))
         try:
@@ -224,16 +224,15 @@ class ConfigCheck:
             _, sets = find_rows(self.parsed, self.load_rows)
             train = sets.pop("dataset_train_split")
             data = read_data(train, parts, make, self.limit)
-            others = [read_data(rows, parts, make, self.limit) for rows in sets.values() if rows is not train]
+            further = [read_data(rows, parts, make, self.limit) for rows in sets.values() if rows is not train]
         except UserError as error:
             self.examination.sections["data"] += self._refused(error)
             return None
         self.examination.unchecked += data.unread
-        return DataCheck(
-            self.args, data, parts, others[0] if others else None, None if self.files.failed else self.files.tokenizer,
-            None if self.files.failed or self.files.config is None else self.files.context,
-            template_keywords(self.args, data),
-        )  # fmt: skip
+        files = Files() if self.files.failed else self.files
+        held_out = further[0] if further else None
+        context = None if files.config is None else files.context
+        return DataCheck(self.args, data, parts, held_out, files.tokenizer, context, template_keywords(self.args, data))
 
     def _rows(self) -> Iterator[CheckFinding]:
         if self.data is not None:

@@ -1,4 +1,4 @@
-"""``grpo-plus check``: what a config will do, what is wrong with it, and whether this machine is ready."""
+"""``grpo-plus check``: effect, needs and problems of a config, and of this machine."""
 
 import contextlib
 import json
@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
             examination.sections["config"] = list(report.refused_findings(refused))
             sections = set()
         elif rest:
-            with examination.failing("config"):  # imports fail beside packages that do not fit
+            with examination.failing("config"):  # imports fail with packages that do not fit
                 from grpo_plus.cli._config_check import check_config
 
                 output_dir = check_config(examination, rest, options, sections)

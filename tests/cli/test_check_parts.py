@@ -315,3 +315,19 @@ def test_target_is_a_piece_like_any_other(cli, config):
     settings = {"objective": {"name": "grpo", "surrogate": "target"}, "num_iterations": 2}
     assert "w = 1/occurrences" in cli.done("check", "--only=config", config(**settings))
     assert "beta 0.1" in cli.refused("check", "--only=config", config(**settings, beta=0.1))
+
+
+def test_several_estimators_stand_side_by_side(cli, config):
+    out = cli.done("check", "--only=config", config(advantage="sign"), "--advantage", "zscore,rloo,sign")
+    assert row(out, "zscore") == pytest.approx([0.4999] * 3 + [-1.4997])
+    assert row(out, "rloo") == pytest.approx([1 / 3] * 3 + [-1], rel=1e-5)
+    assert row(out, "sign") == [1, 1, 1, -1]
+    assert "Did you mean 'rloo'" in cli.refused("check", "--only=config", config(), "--advantage", "zscore,rlo")
+
+
+@pytest.mark.parametrize("body", ["table.totals().mean()", "[0.0]", "table.totals() * float('nan')"])
+def test_a_faulty_estimator_is_a_finding(cli, config, folder, body):
+    (folder / "mine.py").write_text(f"def part(table):\n    return {body}\n")
+    text = cli.refused("check", "--only=config", config(advantage="./mine.py:part"))
+    assert "part-fails [sample group]" in text
+    assert "Traceback" not in text
