@@ -1,7 +1,7 @@
 """Data of a run: its rows, their lengths, and the golds by their own verifiers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,8 @@ def check_arguments(
         init = args.model_init_kwargs or {}
         keys = ("revision", "trust_remote_code")
         files = model_files(model, {key: init[key] for key in keys if init.get(key) is not None})
-        tokenizer, config = tokenizer or files.tokenizer, files.config
+        files = replace(files, tokenizer=getattr(tokenizer, "tokenizer", tokenizer) or files.tokenizer)
+        tokenizer, config = files.tokenizer, files.config
     check = DataCheck(
         args,
         train_data,

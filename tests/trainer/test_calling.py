@@ -221,7 +221,7 @@ def test_calls_however_they_are_written_end_no_run(build, say, given, what):
     text = f"<tool_call>\n{body}\n</tool_call>"
     say(lambda prompt, row: ("done" if row % 2 or turn_of(prompt) else text) + "<|im_end|>")
     more = given(reward_funcs=[lambda completions, **_: [1.0] * len(completions)])
-    trainer = build(trainer=more, tools=[DOUBLE], **{**LONG, "max_completion_length": 9000})
+    trainer = build(trainer=more, tools=[DOUBLE], **{**LONG, "max_completion_length": 9000, "check": "off"})
     kept = seen_turns(trainer)
     trainer.train()
     turns = kept[0][1]

@@ -203,7 +203,7 @@ def test_uniform_draws_as_the_host_does_and_remembers(drawn):
 @pytest.mark.slow
 def test_prompts_that_several_rows_hold_are_one(select):
     rows = [{"prompt": "c0", "answer": str(number)} for number in range(6)] + [{"prompt": "c1", "answer": "x"}] * 3
-    trainer, notes = select(data=Dataset.from_list(rows), keywords={"power": 0}, max_steps=20)
+    trainer, notes = select(data=Dataset.from_list(rows), keywords={"power": 0}, max_steps=20, check="off")
     seen = []
 
     class Answers(Hook):
