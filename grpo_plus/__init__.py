@@ -1,5 +1,8 @@
 """GRPO on Hugging Face TRL with the advantage estimator, the objective and the verifier as parts."""
 
+import logging
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 from grpo_verifiers.lazy import lazy_names
@@ -13,6 +16,11 @@ if TYPE_CHECKING:
     from grpo_plus.training.observers import OnFinding as OnFinding
 
 __version__ = "0.1.0"
+
+if not sys.warnoptions:  # TRL itself reads and sets these
+    warnings.filterwarnings("ignore", r"`(is_)?gradient_checkpointing\w*` is deprecated", FutureWarning)
+# On a CPU it recommends a package with faster kernels in every process.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 _WHERE = {
     "advantages": "register_advantage",

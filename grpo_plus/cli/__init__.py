@@ -5,12 +5,11 @@ Modules with an underscore are helpers of the commands.
 
 import importlib
 import io
-import logging
 import os
 import re
+import select
 import sys
 import traceback
-import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
@@ -34,6 +33,8 @@ COMMANDS = {
 }
 
 
+UNREAD = 141
+"""Exit code if the reader of the output ends first, as for a program killed by SIGPIPE."""
 _LOST = re.compile(r"(gloo|nccl).*(connection (closed|reset|refused)|broken pipe|timeout)", re.IGNORECASE | re.DOTALL)
 
 
@@ -43,7 +44,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # escape characters missing from the terminal's encoding
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+    except BrokenPipeError:
+        if not _is_unread():
+            raise
+        return UNREAD
+    finally:
+        _is_unread()
+
+
+def _is_unread() -> bool:
+    """Return True, and discard further output, if its reader has ended, as ``head`` does."""
+    try:
+        descriptor, poll = sys.stdout.fileno(), select.poll()
+    except (OSError, ValueError, AttributeError):  # no file, or a closed one
+        return False
+    poll.register(descriptor, 0)
+    unread = any(state & select.POLLERR for _, state in poll.poll(0))
+    if unread:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return unread
+
+
+def _run(words: Sequence[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(usage())
         return 0 if words else 2
@@ -54,10 +78,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"grpo-plus: {unknown('command', name, COMMANDS)}", file=sys.stderr)
         return 2
-    if not sys.warnoptions:  # TRL itself sets options that transformers has deprecated
-        warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    # On a CPU it recommends a package with faster kernels in every command.
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
         with exits_caught():
@@ -68,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = place(error)
         return _failed(f"grpo-plus {name}: interrupted{where and f' in {where}'}", 130)
     except BaseException as error:  # a plug-in may raise anything
+        if isinstance(error, BrokenPipeError) and _is_unread():
+            return UNREAD
         if message := _plugin_failure(error):
             return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {message}", 2)
         if _lost_a_rank(error):

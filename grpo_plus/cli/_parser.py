@@ -14,7 +14,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, **keywords: Any) -> None:
         self._words: list[str] = []
-        super().__init__(**{"allow_abbrev": False, **keywords})
+        _, colon, about = (keywords.get("description") or "").partition("``: ")
+        about = {"description": about[:1].upper() + about[1:].replace("``", "")} if colon else {}
+        super().__init__(**{"allow_abbrev": False, **keywords, **about})
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None

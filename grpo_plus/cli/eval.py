@@ -197,7 +197,7 @@ def _evaluate(
     finally:
         if store:
             store.close()
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH, force_terminal=False)
     console.print(results_table({f"{len(rows)} rows, {options.n} samples each": evaluation}))
     _print_notes(evaluation, ks, options.max_completion_length)
     if store:

@@ -99,7 +99,8 @@ def _compare(manifest: "SweepManifest", arguments: Sequence[str]) -> int:
     finished = [run for run, state in states.items() if state == "finished"]
     code = 0
     if finished:
-        console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)  # wide enough for labels
+        terminal = sys.stdout.isatty()
+        console = Console(width=None if terminal else 120, force_terminal=terminal, highlight=False)  # wide for labels
         console.print(result_table(manifest))
         print("\n".join(verdict_lines(manifest)))
         try:

@@ -193,24 +193,23 @@ def _host_message(error: Exception) -> str:
 
 def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
     folder = Path(parsed.training.output_dir)
-    report = folder / "report.html"
-    steps = [] if trainer.pipeline.diagnosis.severe else parsed.script.next_steps or []
+    diagnosis, report = trainer.pipeline.diagnosis, folder / "report.html"
+    severe = any(one.severity == "severe" for one in diagnosis.at_end())
+    shown = trainer.pipeline.recorder is not None and report.is_file()
     return [
         *(trainer.measure.summary() if trainer.measure else []),
-        f"The model is in {parsed.training.output_dir}.",
-        *([f"The report is {report}."] if report.is_file() else []),
+        *filter(None, [diagnosis.reward_change()]),
         *_findings(trainer),
-        *(next_step(line, arguments, parsed.folder, folder) for line in steps),
+        f"The model is in {parsed.training.output_dir}.",
+        *([f"The report is {report}."] if shown else []),
+        *next_steps([] if severe else parsed.script.next_steps or [], arguments, parsed.folder, folder),
     ]
 
 
 def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
-    lines = trainer.pipeline.diagnosis.lines_at_end()
-    if not lines:
-        return []
-    outcome = trainer.pipeline.diagnosis.outcome
-    title = f"This run is done, but: {outcome}." if outcome else "Problems at the end of the run:"
-    return [title, *(f"  {line}" for line in lines)]
+    diagnosis = trainer.pipeline.diagnosis
+    title = f"This run is done, but: {diagnosis.outcome}." if diagnosis.outcome else ""
+    return list(filter(None, [title, diagnosis.closing_text()]))
 
 
 def plain_command(arguments: Sequence[str], more: Collection[str] = ()) -> str:
@@ -219,6 +218,18 @@ def plain_command(arguments: Sequence[str], more: Collection[str] = ()) -> str:
     program = sys.argv[0]  # with its path if it is not on PATH
     by_path = Path(program).name == "grpo-plus" and shutil.which("grpo-plus") is None
     return shlex.join([program if by_path else "grpo-plus", "train", *redact(without(arguments, left_out))])
+
+
+def next_steps(lines: Sequence[str], arguments: Sequence[str], folder: Path, output: Path) -> list[str]:
+    """Fill the lines of ``next_steps``, without commands that set only what this run had set, and without bare titles."""
+    own = set(by_option(arguments))
+    filled = []
+    for line in lines:
+        after = line.partition("{command}")[2]
+        options = {pair for pair in by_option(after.split()) if pair[0] not in ("", "--output_dir")}
+        if not options or not options <= own:
+            filled.append(next_step(line, arguments, folder, output))
+    return filled[:-1] if filled and filled[-1].endswith(":") else filled
 
 
 def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -> str:

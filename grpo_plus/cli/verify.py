@@ -202,7 +202,7 @@ class VerifyResults:
         """Print the tables and the selected rows."""
         from rich.console import Console
 
-        console = Console() if sys.stdout.isatty() else Console(width=100)
+        console = Console() if sys.stdout.isatty() else Console(width=100, force_terminal=False)
         console.print(self._table())
         means = {label: _mean(self.scores.get(label, ())) for label in self.labels}
         if len(self.labels) == 1:

@@ -193,7 +193,7 @@ class Measure:
 
         if not self.evaluations:
             return []
-        console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+        console = Console() if sys.stdout.isatty() else Console(width=WIDTH, force_terminal=False)
         with console.capture() as capture:
             console.print(results_table(self.evaluations))
         lines = [*self._heading(), *capture.get().rstrip().splitlines()]

@@ -65,8 +65,8 @@ def _measured(run: Run) -> list[dict[str, Any]]:
 
 
 def _moved(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
-    steps, values = run.series(key)
-    start = MetricWindow(steps, values[::-1]).end if len(values) > 1 else None
+    points = MetricWindow(*run.series(key))
+    start = points.beginning if len(points.values) > 1 else None
     return {"title": title, "value": at_the_end(run, key), "start": start, "unit": unit}
 
 

@@ -48,7 +48,7 @@ def test_a_run_of_nothing_but_dead_groups_says_why_in_log_record_and_report(run,
     assert "are cut off before they can state an answer" in first
     assert "raise max_completion_length (now 6) to 12" in first
     assert sum(each.startswith("dead_groups, ") for each in others) == 0, "once"
-    assert others[-1].startswith("at the end of the run:\n  dead_groups (since step 3)")
+    assert others[-1].startswith("at the end of the run: dead_groups (since step 3)")
     assert [one.name for one in told] == ["dead_groups", "truncated"]
     assert trainer.pipeline.diagnosis.outcome == "learned nothing"
     written = lines(tmp_path / "out")

@@ -21,6 +21,7 @@ from grpo_plus.record.files import (
     RUN,
     ByteBudget,
     ReportPace,
+    RunError,
     append_line,
     dump,
 )
@@ -145,7 +146,10 @@ class Recorder(TrainerStage):
             try:
                 self._write_report([self.folder.parent])
             except Exception as error:  # noqa: BLE001 - a report must not end the run
-                logger.warning("the report of %s was not written: %s", self.folder.parent, redact_text(str(error)))
+                if isinstance(error, RunError) and self._status.get("status") != "done":
+                    return  # it ended before its first log entry
+                why = redact_text(str(error) or repr(error))
+                logger.warning("the report of %s was not written: %s", self.folder.parent, why)
 
     def _set_status(self, **values: Any) -> None:
         if self._about is None:
@@ -156,7 +160,7 @@ class Recorder(TrainerStage):
 
     def _move_aside(self) -> None:
         """Move the record of the previous run to a folder of its own."""
-        names = (RUN, METRICS, GROUPS, PROMPTS, FINDINGS)
+        names = (RUN, METRICS, GROUPS, PROMPTS, FINDINGS, "../report.html")
         old = [self.folder / name for name in names if (self.folder / name).exists()]
         if old:
             (self.folder / PREVIOUS).mkdir(exist_ok=True)
