@@ -78,10 +78,9 @@ def _run(words: Sequence[str]) -> int:
     if name not in COMMANDS:
         print(f"grpo-plus: {unknown('command', name, COMMANDS)}", file=sys.stderr)
         return 2
-    command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
         with exits_caught():
-            code: int = command.run(rest)
+            code: int = importlib.import_module(f"grpo_plus.cli.{name}").run(rest)
     except UserError as error:
         return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {error}", 2)
     except KeyboardInterrupt as error:

@@ -9,7 +9,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +105,6 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
     from grpo_plus.checkpoints.folder import seal_model
     from grpo_plus.cli._progress import ProgressLines
-    from grpo_plus.cli.train import final_save_problem, push
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
@@ -221,7 +219,7 @@ def plain_command(arguments: Sequence[str], more: Collection[str] = ()) -> str:
 
 
 def next_steps(lines: Sequence[str], arguments: Sequence[str], folder: Path, output: Path) -> list[str]:
-    """Fill the lines of ``next_steps``, without commands that set only what this run had set, and without bare titles."""
+    """Fill the lines of ``next_steps``, without a bare title and commands that set only options of this run."""
     own = set(by_option(arguments))
     filled = []
     for line in lines:
@@ -278,7 +276,6 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from grpo_plus.cli._gather import gather
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.cli._warm_start import begin
-    from grpo_plus.cli.train import hub_errors, trainer_failure
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
     from grpo_plus.training.update import load_adapter
@@ -405,7 +402,7 @@ def hub_errors() -> tuple[type[Exception], ...]:
 def trainer_failure(path: str, args: "GRPOPlusConfig", error: Exception) -> str:
     """Return the message for a failure of the disk or the hub while the trainer is built."""
     request = str(error)
-    with suppress(AttributeError, RuntimeError):  # an error of the disk has no request
+    with contextlib.suppress(AttributeError, RuntimeError):  # an error of the disk has no request
         request += str(error.request.url)  # type: ignore[attr-defined]
     if args.push_to_hub and "/api/repos/create" in request:
         return (

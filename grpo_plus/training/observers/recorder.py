@@ -235,6 +235,7 @@ class Recorder(TrainerStage):
                 "kind": "group",
                 "group": group,
                 "prompt": members[0]["prompt"],
+                "columns": members[0]["columns"],
                 "rewards": names,
                 "weights": weights,
                 "completions": [
@@ -320,7 +321,10 @@ def rank_rows(run: RunHost, batch: ScoredBatch, *, groups: Sequence[int], size: 
         means = (advantages.to(trained_BT) * trained_BT).sum(1) / trained_BT.sum(1).clamp(min=1)
     means_B = means.tolist()
     truncated = is_truncated(completion_ids, stop_token_ids(run))
-    labels = [live.verifier.label for live in run.pipeline.verifiers.at_work(training=run.model.training)]
+    live = run.pipeline.verifiers.at_work(training=run.model.training)
+    labels = [one.verifier.label for one in live]
+    columns = {column for one in live for column in one.verifier.required_columns.values()}
+    needed = sorted(columns & {name for row in completions.rows[:1] for name in row})
     turns, spans = completions.turns, completions.turn_tokens
     chosen, rows = set(groups), []
     for at, ids in enumerate(completion_ids):
@@ -335,6 +339,7 @@ def rank_rows(run: RunHost, batch: ScoredBatch, *, groups: Sequence[int], size: 
             {
                 "row": first + at,
                 "prompt": as_text(prompts[at])[:PROMPT_KEPT],
+                "columns": {key: as_text(completions.rows[at][key])[:DETAIL_SENT] for key in needed},
                 "ids": list(ids),
                 "advantage": means_B[at],
                 "advantages": advantages[at, : len(ids)].tolist() if per_token else None,
