@@ -104,13 +104,8 @@ def _changes(requested: Settings, chosen: Settings) -> Iterator[str]:
         yield f"adapters have rank {chosen.rank}, not {requested.rank}"
     if chosen.checkpointing and not requested.checkpointing:
         yield "activations are computed again in the backward pass (gradient_checkpointing)"
-    if chosen.micro_batch < requested.micro_batch:
-        yield (
-            counted(chosen.micro_batch, "completion")
-            + f" a pass, not {requested.micro_batch}: same gradient, more passes"
-        )
-    if chosen.rollout_rows < requested.rollout_rows:
-        yield (
-            counted(chosen.rollout_rows, "row")
-            + f" decoded at once, not {requested.rollout_rows}: same completions, slower"
-        )
+    size, rows = chosen.micro_batch, chosen.rollout_rows
+    if size < requested.micro_batch:
+        yield f"{counted(size, 'completion')} a pass, not {requested.micro_batch}: same gradient, more passes"
+    if rows < requested.rollout_rows:
+        yield f"{counted(rows, 'row')} decoded at once, not {requested.rollout_rows}: same completions, slower"
