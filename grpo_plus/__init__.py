@@ -1,7 +1,6 @@
 """GRPO on Hugging Face TRL with the advantage estimator, the objective and the verifier as parts."""
 
 import logging
-import sys
 import warnings
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-if not sys.warnoptions:  # TRL itself reads and sets these
-    warnings.filterwarnings("ignore", r"`(is_)?gradient_checkpointing\w*` is deprecated", FutureWarning)
-# On a CPU it recommends a package with faster kernels in every process.
+# TRL itself sets these options; on a CPU bitsandbytes recommends faster kernels in every process.
+warnings.filterwarnings("ignore", r"`(is_)?gradient_checkpointing\w*` is deprecated", FutureWarning)
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 _WHERE = {

@@ -44,30 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # escape characters missing from the terminal's encoding
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    try:
-        return _run(list(sys.argv[1:] if arguments is None else arguments))
-    except BrokenPipeError:
-        if not _is_unread():
-            raise
-        return UNREAD
-    finally:
-        _is_unread()
-
-
-def _is_unread() -> bool:
-    """Return True, and discard further output, if its reader has ended, as ``head`` does."""
-    try:
-        descriptor, poll = sys.stdout.fileno(), select.poll()
-    except (OSError, ValueError, AttributeError):  # no file, or a closed one
-        return False
-    poll.register(descriptor, 0)
-    unread = any(state & select.POLLERR for _, state in poll.poll(0))
-    if unread:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
-    return unread
-
-
-def _run(words: Sequence[str]) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(usage())
         return 0 if words else 2
@@ -97,7 +74,22 @@ def _run(words: Sequence[str]) -> int:
             return _failed(f"grpo-plus {name}: {rank}: {last}", 1)
         sys.excepthook = _redacted_traceback
         raise
+    finally:
+        _is_unread()
     return code
+
+
+def _is_unread() -> bool:
+    """Return True, and discard further output, if its reader has ended, as ``head`` does."""
+    try:
+        descriptor, poll = sys.stdout.fileno(), select.poll()
+    except (OSError, ValueError, AttributeError):  # no file, or a closed one
+        return False
+    poll.register(descriptor, 0)
+    if not any(state & select.POLLERR for _, state in poll.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return True
 
 
 def _failed(text: str, code: int) -> int:
