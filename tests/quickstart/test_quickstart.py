@@ -10,6 +10,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from benchmarks.small_model import _solutions, warm_start
 from grpo_plus.cli import main, quickstart
 from grpo_plus.record import open_run
 from grpo_verifiers import get_verifier
@@ -164,6 +165,6 @@ def test_a_warm_start_leaves_the_precision_of_a_config_that_is_there(tmp_path, m
     monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
     settings = {"report_to": "none", "num_generations": 2, "per_device_train_batch_size": 2, "verifiers": ["math"]}
     args = GRPOPlusConfig(str(tmp_path / "out"), use_cpu=True, bf16=True, **settings)
-    quickstart.warm_start(tmp_path / "model", steps=1, hidden=64)
+    warm_start(tmp_path / "model", steps=1, hidden=64)
     trainer = GRPOPlusTrainer(str(tmp_path / "model"), None, args, quickstart.dataset()["test"])
     assert trainer.accelerator.mixed_precision == "bf16"
