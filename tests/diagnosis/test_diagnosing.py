@@ -3,17 +3,20 @@
 import json
 import logging
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
 from peft import LoraConfig
 
 from grpo_plus import GRPOPlusConfig, OnFinding
-from grpo_plus.diagnosis import RULES
+from grpo_plus.diagnosis import RULES, Finding
+from grpo_plus.diagnosis.watch import FindingTracker
 from grpo_plus.record import open_run
 from grpo_plus.record.files import FINDINGS, FOLDER
 from grpo_plus.report.write import page_data
 from grpo_plus.training.hooks import Hook
+from grpo_plus.training.observers import RunDiagnosis
 from grpo_verifiers.errors import ConfigError
 from tests.diagnosis.conftest import FILE, SETTINGS
 
@@ -30,6 +33,14 @@ def lines(folder):
 
 def said(caplog):
     return [record.getMessage() for record in caplog.records if record.name == "grpo_plus.diagnosis"]
+
+
+def test_the_end_names_findings_of_the_last_entry_and_no_dead_groups_of_a_solved_run():
+    dead, solved = (Finding(name, "warning", "", "", "") for name in ("dead_groups", "solved"))
+    tracker = FindingTracker()
+    for step, findings, expected in ((1, [dead], [dead]), (2, [dead, solved], [solved]), (3, [], [])):
+        tracker.update(step, findings)
+        assert RunDiagnosis.at_end(SimpleNamespace(watch=tracker)) == expected
 
 
 @pytest.mark.slow
