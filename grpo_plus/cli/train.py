@@ -197,9 +197,9 @@ def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[s
     return [
         *(trainer.measure.summary() if trainer.measure else []),
         *filter(None, [diagnosis.reward_change()]),
-        *_findings(trainer),
         f"The model is in {parsed.training.output_dir}.",
         *([f"The report is {report}."] if shown else []),
+        *_findings(trainer),
         *next_steps([] if severe else parsed.script.next_steps or [], arguments, parsed.folder, folder),
     ]
 
