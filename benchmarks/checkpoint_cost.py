@@ -108,7 +108,7 @@ def measure(model: Path, folder: Path, steps: int, turns: int, **settings: Any) 
     from transformers.trainer_callback import PrinterCallback
 
     from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-    from grpo_plus.cli import quickstart
+    from grpo_plus.cli.quickstart import dataset
 
     config = GRPOPlusConfig(
         output_dir=str(folder / "out"), advantage="zscore", objective="dapo", max_steps=steps, num_generations=8,
@@ -117,7 +117,7 @@ def measure(model: Path, folder: Path, steps: int, turns: int, **settings: Any) 
         rollout="auto", logging_steps=5, save_strategy="no", report_to="none", use_cpu=True, bf16=False,
         gradient_checkpointing=False, seed=1, disable_tqdm=True, **settings,
     )  # fmt: skip
-    trainer = GRPOPlusTrainer(str(model), None, config, quickstart.dataset()["train"])
+    trainer = GRPOPlusTrainer(str(model), None, config, dataset()["train"])
     trainer.remove_callback(PrinterCallback)
     costs = Costs(trainer, folder / "checkpoints", turns)
     trainer.add_callback(costs)
@@ -150,14 +150,14 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
-    from grpo_plus.cli import quickstart
+    from benchmarks.small_model import warm_start
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         model = (options.home or folder) / f"quickstart-{options.warm_steps}"
         if not (model / "config.json").is_file():
-            quickstart.warm_start(model, steps=options.warm_steps, seed=1)
+            warm_start(model, steps=options.warm_steps, seed=1)
         plain = measure(model, folder / "plain", options.steps, options.turns)
         inside = measure(model, folder / "inside", options.steps, options.turns, steps_per_generation=4)
     print("| checkpoint | TRL ms | ours ms | more, of a step | TRL kB | ours kB |\n|---|---|---|---|---|---|")

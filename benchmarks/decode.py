@@ -27,6 +27,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
 
+from benchmarks import small_model
 from grpo_plus.cli import quickstart
 from grpo_plus.sampling.decode import decode
 from grpo_plus.sampling.sampler import Sampling
@@ -109,7 +110,7 @@ def quickstart_model(steps: int) -> tuple[Any, Any]:
     if steps:
         folder = quickstart.FOLDER / f"short-{steps}"
         if not (folder / "config.json").exists():
-            quickstart.warm_start(folder, steps=steps)
+            small_model.warm_start(folder, steps=steps)
     else:
         folder = Path(quickstart.model())
     return AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)

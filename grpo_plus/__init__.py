@@ -1,5 +1,7 @@
 """GRPO on Hugging Face TRL with the advantage estimator, the objective and the verifier as parts."""
 
+import logging
+import warnings
 from typing import TYPE_CHECKING
 
 from grpo_verifiers.lazy import lazy_names
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
     from grpo_plus.training.observers import OnFinding as OnFinding
 
 __version__ = "0.1.0"
+
+# TRL itself sets these options; on a CPU bitsandbytes recommends faster kernels in every process.
+warnings.filterwarnings("ignore", r"`(is_)?gradient_checkpointing\w*` is deprecated", FutureWarning)
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 _WHERE = {
     "advantages": "register_advantage",

@@ -148,6 +148,13 @@ class GRPOPlusTrainer(GRPOTrainer):
         start = super()._init_training_state(*counts, resume_from_checkpoint, trial)
         return self.pipeline.begin(start, counts, resume_from_checkpoint)
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        # Files have tied weights once; the host warns of the other names unless this attribute lists them.
+        tied = list(getattr(self.model, "all_tied_weights_keys", None) or ())
+        with temporary_attribute(self.model, "_keys_to_ignore_on_save", tied) as earlier:
+            tied += earlier or ()
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
     def _load_rng_state(self, checkpoint: str | None) -> None:
         super()._load_rng_state(checkpoint)
         self.pipeline.data_position.restored()

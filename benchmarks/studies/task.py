@@ -17,8 +17,9 @@ from typing import Any, Self
 
 from transformers import TrainerCallback
 
+from benchmarks.small_model import warm_start
 from benchmarks.studies.numbers import crossing
-from grpo_plus.cli.quickstart import RECIPE, chains, distinct, row, warm_start
+from grpo_plus.cli.quickstart import RECIPE, chains, distinct, row
 from grpo_plus.training.hooks import Hook
 
 MOST = 48

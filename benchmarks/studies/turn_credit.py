@@ -68,11 +68,13 @@ def run(case: Case, place: Place) -> dict[str, Any]:
 
 
 def _make(folder: Path, *, steps: int) -> None:
+    from benchmarks.small_model import place
     from grpo_plus.cli.quickstart import tools
     from grpo_verifiers.tools.registry import get_environment
 
     shown = [method.schema for method in get_environment(f"{GAME}:{REWARD}").methods]
-    tools.warm_start(folder, list(import_reference(f"{GAME}:solutions")()), shown, steps=steps, batch=40)
+    rows = list(import_reference(f"{GAME}:solutions")())
+    place(folder, tools.base(), rows, steps, 40, tools=shown)
 
 
 def _won(trainer: Any, rows: Sequence[Mapping[str, Any]]) -> float:

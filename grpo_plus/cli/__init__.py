@@ -5,12 +5,11 @@ Modules with an underscore are helpers of the commands.
 
 import importlib
 import io
-import logging
 import os
 import re
+import select
 import sys
 import traceback
-import warnings
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
@@ -32,6 +31,8 @@ COMMANDS = {
 }
 
 
+UNREAD = 141
+"""Exit code if the reader of the output ends first, as for a program killed by SIGPIPE."""
 _LOST = re.compile(r"(gloo|nccl).*(connection (closed|reset|refused)|broken pipe|timeout)", re.IGNORECASE | re.DOTALL)
 
 
@@ -52,20 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"grpo-plus: {unknown('command', name, COMMANDS)}", file=sys.stderr)
         return 2
-    if not sys.warnoptions:  # TRL itself sets options that transformers has deprecated
-        warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    # On a CPU it recommends a package with faster kernels in every command.
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-    command = importlib.import_module(f"grpo_plus.cli.{name}")
     try:
         with exits_caught():
-            code: int = command.run(rest)
+            code: int = importlib.import_module(f"grpo_plus.cli.{name}").run(rest)
     except UserError as error:
         return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {error}", 2)
     except KeyboardInterrupt as error:
         where = place(error)
         return _failed(f"grpo-plus {name}: interrupted{where and f' in {where}'}", 130)
     except BaseException as error:  # a plug-in may raise anything
+        if isinstance(error, BrokenPipeError) and _is_unread():
+            return UNREAD
         if message := _plugin_failure(error):
             return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {message}", 2)
         if _lost_a_rank(error):
@@ -74,7 +72,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _failed(f"grpo-plus {name}: {rank}: {last}", 1)
         sys.excepthook = _redacted_traceback
         raise
+    finally:
+        _is_unread()
     return code
+
+
+def _is_unread() -> bool:
+    """Return True, and discard further output, if its reader has ended, as ``head`` does."""
+    try:
+        descriptor, poll = sys.stdout.fileno(), select.poll()
+    except (OSError, ValueError, AttributeError):  # no file, or a closed one
+        return False
+    poll.register(descriptor, 0)
+    if not any(state & select.POLLERR for _, state in poll.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return True
 
 
 def _failed(text: str, code: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from grpo_plus.cli import UserError
 from grpo_verifiers.errors import PluginError
-from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.errors.messages import counted, unknown
 from grpo_verifiers.registry import import_reference, is_reference
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
@@ -193,7 +193,7 @@ def check_rows(rows: Any, args: Any) -> None:
     needed = max(1, args.generation_batch_size // args.num_generations)
     if len(rows) < needed:
         raise UserError(
-            f"the training data has {len(rows)} rows, but a generation batch takes {needed} prompts "
+            f"the training data has {counted(len(rows), 'row')}, but a generation batch takes {needed} prompts "
             f"(generation_batch_size {args.generation_batch_size} / num_generations {args.num_generations}): add rows, "
             "or lower per_device_train_batch_size or gradient_accumulation_steps."
         )

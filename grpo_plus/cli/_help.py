@@ -5,10 +5,7 @@ All texts are read from the sources of the argument classes, so the help does no
 
 import argparse
 import ast
-import io
-import os
 import shutil
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -109,12 +106,8 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "advantage (from the rewards of a group)": ("advantage", "critic"),
     "objective (the maximised quantity)": ("objective",),
     "verifiers (rewards of a completion)": (
-        "verifiers",
-        "verifier_column",
-        "plugins",
-        "reward_funcs",
-        "reward_model_name_or_path",
-        "reward_model",
+        *("verifiers", "verifier_column", "plugins", "reward_funcs"),
+        *("reward_model_name_or_path", "reward_model"),
     ),
     "tools (functions for the model to call)": ("tools", "environment"),
     "prompts (selection and dead groups)": ("selection", "dead_groups"),
@@ -125,13 +118,8 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "record and report": ("report",),
     "diagnosis (problems, in words)": ("diagnosis",),
     "prompt and run": (
-        "prompt",
-        "warm_start",
-        "overwrite_output_dir",
-        "resume_from_checkpoint",
-        "allow_changes",
-        "next_steps",
-        "torch_threads",
+        *("prompt", "warm_start", "overwrite_output_dir", "resume_from_checkpoint"),
+        *("allow_changes", "next_steps", "torch_threads"),
     ),
 }
 """Options of grpo_plus with related ones of TRL; options missing here get a topic of their own."""
@@ -173,13 +161,8 @@ _WIDEST = 110
 
 
 def show(prog: str, *, everything: bool) -> int:
-    """Print the help, and return the exit code; a closed pipe, as with ``head``, is no error."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # the host's help has Greek letters
-    try:
-        print(text(prog, everything=everything), flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's exit reports the broken pipe
+    """Print the help, and return the exit code."""
+    print(text(prog, everything=everything))
     return 0
 
 

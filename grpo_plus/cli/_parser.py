@@ -14,7 +14,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, **keywords: Any) -> None:
         self._words: list[str] = []
-        super().__init__(**{"allow_abbrev": False, **keywords})
+        about = re.sub(r"^``[^`]+``: ", "", keywords.get("description") or "").replace("``", "")
+        super().__init__(**{"allow_abbrev": False, **keywords, "description": about[:1].upper() + about[1:]})
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None

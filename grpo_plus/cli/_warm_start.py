@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 from grpo_plus.cli._prompts import check_columns, maker
 from grpo_plus.recipe.choice import ConfigFacts
-from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.errors.messages import counted, unknown
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -230,12 +230,13 @@ def warm_start_lines(settings: Mapping[str, Any] | None, *, adapter: bool) -> li
     if settings is None:
         return []
     lora = adapter and not settings.get("full")
-    length = f"{settings['steps']} steps" if "steps" in settings else f"{settings.get('epochs', 1)} epochs"
+    unit = "steps" if "steps" in settings else "epochs"
+    length = counted(settings.get(unit, 1), unit[:-1])
     rate = settings.get("learning_rate", ADAPTER_RATE if lora else FULL_RATE)
     source = f"{settings.get('solution', 'solution')!r} of {settings.get('dataset', 'the training data')}"
     weights = "the adapter, which GRPO continues to train" if lora else "all weights"
     return [
         f"warm start: {length} of supervised training on the column {source}",
-        f"  trains {weights}; learning rate {rate:g}, {settings.get('batch_size', 32)} rows a step",
+        f"  trains {weights}; learning rate {rate:g}, {counted(settings.get('batch_size', 32), 'row')} a step",
         "",
     ]

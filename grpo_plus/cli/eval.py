@@ -26,7 +26,7 @@ from grpo_plus.cli._tool_use import (
 )
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
 from grpo_verifiers.errors import ConfigError, VerifierError
-from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.errors.messages import counted, unknown
 from grpo_verifiers.files import read_text
 
 if TYPE_CHECKING:
@@ -197,8 +197,8 @@ def _evaluate(
     finally:
         if store:
             store.close()
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
-    console.print(results_table({f"{len(rows)} rows, {options.n} samples each": evaluation}))
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH, force_terminal=False)
+    console.print(results_table({f"{counted(len(rows), 'row')}, {counted(options.n, 'sample')} each": evaluation}))
     _print_notes(evaluation, ks, options.max_completion_length)
     if store:
         print(f"samples: {store.path}\nresults: {store.results_path}")

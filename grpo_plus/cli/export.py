@@ -57,7 +57,7 @@ def next_steps(out: Path) -> list[str]:
         f"vLLM: vllm serve {folder}, and vllm chat to talk to it",
         "GGUF and Ollama, with a clone of llama.cpp and its requirements (not run here):",
         f"  python llama.cpp/convert_hf_to_gguf.py {folder} --outfile {gguf} --outtype bf16",
-        f"  llama.cpp/build/bin/llama-quantize {gguf} {shlex.quote(f'{out.name}-4bit.gguf')} Q4_K_M   (4 bits)",
+        f"  llama.cpp/build/bin/llama-quantize {gguf} {shlex.quote(f'{out.name}-4bit.gguf')} Q4_K_M",
         f"  printf 'FROM ./%s\\n' {gguf} > Modelfile && ollama create {name} -f Modelfile && ollama run {name}",
         "The GGUF contains the chat template; the run's system prompt is a line SYSTEM of the Modelfile.",
     ]

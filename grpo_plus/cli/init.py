@@ -13,37 +13,27 @@ from grpo_verifiers.files import write_atomic
 
 PROG = "grpo-plus init"
 PREFIX = "paper:"
-PAPERS: Mapping[str, str] = {
-    "deepseekmath": "DeepSeekMath: GRPO as it was first written down",
-    "dapo": "DAPO: higher upper clip, mean over tokens, groups without contrast sampled again",
-    "dr_grpo": "Dr. GRPO: no division by the deviation or by the length of an answer",
-    "gspo": "GSPO: the ratio and the clip of a full sequence",
-    "cispo": "CISPO: the weight of a token is capped, its gradient never cut",
-    "rloo": "RLOO: REINFORCE with the mean of the other answers as the baseline",
-    "opo": "OPO: the baseline of least variance, exactly on-policy",
-    "maxrl": "MaxRL: hard prompts count more, towards maximum likelihood",
-    "reinforce_pp": "REINFORCE++: returns standardised over the tokens of the batch, without groups",
-    "gpg": "GPG: plain policy gradient, scaled up for groups without contrast",
-    "gdpo": "GDPO: several rewards, each standardised by itself",
-    "passk": "Pass@k: only the best of k attempts counts",
-    "gmpo": "GMPO: the geometric mean of clipped token ratios",
-    "sapo": "SAPO: a smooth gate in place of the clip",
-    "vespo": "VESPO: a smooth weight on the ratio of a full sequence",
-    "luspo": "LUSPO: GSPO without its preference for short answers",
-    "dppo": "DPPO: a trust region of probabilities in place of ratios",
-    "up": "UP: good answers are pulled without a bound",
-    "tpo": "TPO: a target distribution over the group",
-    "real": "REAL: rewards are labels, a group is classified",
-    "fipo": "FIPO: tokens weighed by the policy's change on later tokens",
-    "best_of_n": "RAFT, rejection sampling: the best answers are imitated",
-    "gigpo": "GiGPO: turns that began in the same state are compared, in a game",
-    "mt_grpo": "MT-GRPO: a turn's own reward, against the same turn of the group, in a game",
-    "ppo": "PPO: one completion a prompt, and a critic in place of the group",
-    "sao": "SAO: the same with a faster critic, lambda by length, and far tokens left out",
-}
-"""Title of each recipe ``paper:NAME``, in the file ``papers/NAME.yaml``."""
 _PAPER_FILES: Mapping[str, tuple[str, ...]] = {"gigpo": ("game.py",), "mt_grpo": ("game.py",)}
 """Further files of a recipe, in the folder above its own."""
+
+
+def recipes_folder() -> Path:
+    """Return the folder of the recipes: in the installed package, or examples/ in a checkout."""
+    package = Path(grpo_plus.__file__).parent
+    for folder in (package / "recipes", package.parent / "examples"):
+        if (folder / "quickstart.yaml").is_file():
+            return folder
+    raise UserError(f"the recipes are missing from this installation in {package}: install grpo-plus again.")
+
+
+def _titles() -> dict[str, str]:
+    """Return the names of the recipes by paper, with the first line of each file."""
+    files = sorted((recipes_folder() / "papers").glob("*.yaml"))
+    return {path.stem: path.read_text(encoding="utf-8").partition("\n")[0].strip("# .") for path in files}
+
+
+PAPERS = _titles()
+"""Title of each recipe ``paper:NAME``, in the file ``papers/NAME.yaml``."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +119,6 @@ def listing(prefix: str = "") -> str:
     width = max(map(len, RECIPES))
     shown = {name: recipe for name, recipe in RECIPES.items() if name.startswith(prefix)}
     return "\n".join(["recipes:", *(f"  {name:<{width}}  {recipe.about}" for name, recipe in shown.items())])
-
-
-def recipes_folder() -> Path:
-    """Return the folder of the recipes: in the installed package, or examples/ in a checkout."""
-    package = Path(grpo_plus.__file__).parent
-    for folder in (package / "recipes", package.parent / "examples"):
-        if (folder / RECIPES["quickstart"].files[0]).is_file():
-            return folder
-    raise UserError(f"the recipes are missing from this installation in {package}: install grpo-plus again.")
 
 
 def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> list[str]:

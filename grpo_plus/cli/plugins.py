@@ -449,10 +449,19 @@ def _fenced(language: str, text: str) -> str:
 
 
 def _list() -> str:
-
     lines = []
     for kind in kinds():
-        entries = kind.registry.entries()
-        width = max((len(entry.name) for entry in entries), default=0)
-        lines += [kind.plural, *(f"  {entry.name:<{width}}  {entry.way}, {entry.source}" for entry in entries), ""]
+        if names := kind.registry.names():
+            width = max(map(len, names))
+            lines += [kind.plural, *(f"  {name:<{width}}  {_line(kind, name)}" for name in names), ""]
     return "\n".join([*lines, "grpo-plus plugins NAME shows a part: formula, paper, keywords, an example."])
+
+
+def _line(kind: PartKind, name: str) -> str:
+    """Describe a part in one line, with its source unless it is built in."""
+    try:
+        part = kind.reference(name)
+    except VerifierError as error:
+        return f"cannot be loaded: {error}"
+    about = textwrap.shorten(part.summary.replace("`", ""), 100, placeholder=" …")
+    return about if part.way == "built-in" else f"{about} ({part.way}, {part.source})".lstrip()

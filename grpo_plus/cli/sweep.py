@@ -31,10 +31,7 @@ examples:
   grpo-plus sweep config.yaml --vary beta=0,0.04 --on ray --gpus 1                        side by side, a GPU each
 
 The same command resumes a sweep; more variants and seeds may be added to it.
---on ray takes the cluster of RAY_ADDRESS or of this machine, else it starts a Ray of this machine alone. All its
-machines need a common file system, with the sweep's folder, the config and its files at the same paths; a run has the
-environment variables of its machine. A cluster that adds machines on demand may begin with none: runs wait for their
-resources. If it has no GPU yet, --gpus requests one."""
+--on ray takes the cluster of RAY_ADDRESS or of this machine, else it starts one here: docs/machines.md."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -99,7 +96,8 @@ def _compare(manifest: "SweepManifest", arguments: Sequence[str]) -> int:
     finished = [run for run, state in states.items() if state == "finished"]
     code = 0
     if finished:
-        console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)  # wide enough for labels
+        terminal = sys.stdout.isatty()
+        console = Console(width=None if terminal else 120, force_terminal=terminal, highlight=False)  # wide for labels
         console.print(result_table(manifest))
         print("\n".join(verdict_lines(manifest)))
         try:

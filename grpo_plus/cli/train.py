@@ -9,7 +9,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,7 +105,6 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
     from grpo_plus.checkpoints.disk import UNSAVED, failed_write
     from grpo_plus.checkpoints.folder import seal_model
     from grpo_plus.cli._progress import ProgressLines
-    from grpo_plus.cli.train import final_save_problem, push
     from grpo_plus.memory.errors import StepTooLargeError
     from grpo_plus.objectives.objective import ObjectiveOutputError
     from grpo_plus.sampling.vllm_http import ServerError
@@ -193,24 +191,23 @@ def _host_message(error: Exception) -> str:
 
 def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
     folder = Path(parsed.training.output_dir)
-    report = folder / "report.html"
-    steps = [] if trainer.pipeline.diagnosis.severe else parsed.script.next_steps or []
+    diagnosis, report = trainer.pipeline.diagnosis, folder / "report.html"
+    severe = any(one.severity == "severe" for one in diagnosis.at_end())
+    shown = trainer.pipeline.recorder is not None and report.is_file()
     return [
         *(trainer.measure.summary() if trainer.measure else []),
+        *filter(None, [diagnosis.reward_change()]),
         f"The model is in {parsed.training.output_dir}.",
-        *([f"The report is {report}."] if report.is_file() else []),
+        *([f"The report is {report}."] if shown else []),
         *_findings(trainer),
-        *(next_step(line, arguments, parsed.folder, folder) for line in steps),
+        *next_steps([] if severe else parsed.script.next_steps or [], arguments, parsed.folder, folder),
     ]
 
 
 def _findings(trainer: "GRPOPlusTrainer") -> list[str]:
-    lines = trainer.pipeline.diagnosis.lines_at_end()
-    if not lines:
-        return []
-    outcome = trainer.pipeline.diagnosis.outcome
-    title = f"This run is done, but: {outcome}." if outcome else "Problems at the end of the run:"
-    return [title, *(f"  {line}" for line in lines)]
+    diagnosis = trainer.pipeline.diagnosis
+    title = f"This run is done, but: {diagnosis.outcome}." if diagnosis.outcome else ""
+    return list(filter(None, [title, diagnosis.closing_text()]))
 
 
 def plain_command(arguments: Sequence[str], more: Collection[str] = ()) -> str:
@@ -219,6 +216,18 @@ def plain_command(arguments: Sequence[str], more: Collection[str] = ()) -> str:
     program = sys.argv[0]  # with its path if it is not on PATH
     by_path = Path(program).name == "grpo-plus" and shutil.which("grpo-plus") is None
     return shlex.join([program if by_path else "grpo-plus", "train", *redact(without(arguments, left_out))])
+
+
+def next_steps(lines: Sequence[str], arguments: Sequence[str], folder: Path, output: Path) -> list[str]:
+    """Fill the lines of ``next_steps``, without a bare title and commands that set only options of this run."""
+    own = set(by_option(arguments))
+    filled = []
+    for line in lines:
+        after = line.partition("{command}")[2]
+        options = {pair for pair in by_option(after.split()) if pair[0] not in ("", "--output_dir")}
+        if not options or not options <= own:
+            filled.append(next_step(line, arguments, folder, output))
+    return filled[:-1] if filled and filled[-1].endswith(":") else filled
 
 
 def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -> str:
@@ -267,7 +276,6 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     from grpo_plus.cli._gather import gather
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.cli._warm_start import begin
-    from grpo_plus.cli.train import hub_errors, trainer_failure
     from grpo_plus.evaluation.measure import Measure
     from grpo_plus.trainer import GRPOPlusTrainer
     from grpo_plus.training.update import load_adapter
@@ -416,7 +424,7 @@ def hub_errors() -> tuple[type[Exception], ...]:
 def trainer_failure(path: str, args: "GRPOPlusConfig", error: Exception) -> str:
     """Return the message for a failure of the disk or the hub while the trainer is built."""
     request = str(error)
-    with suppress(AttributeError, RuntimeError):  # an error of the disk has no request
+    with contextlib.suppress(AttributeError, RuntimeError):  # an error of the disk has no request
         request += str(error.request.url)  # type: ignore[attr-defined]
     if args.push_to_hub and "/api/repos/create" in request:
         return (

@@ -202,13 +202,11 @@ class VerifyResults:
         """Print the tables and the selected rows."""
         from rich.console import Console
 
-        console = Console() if sys.stdout.isatty() else Console(width=100)
+        console = Console() if sys.stdout.isatty() else Console(width=100, force_terminal=False)
         console.print(self._table())
         means = {label: _mean(self.scores.get(label, ())) for label in self.labels}
-        if len(self.labels) == 1:
-            print(f"rows: {self.rows}, mean score: {means[self.labels[0]]}")
-        else:
-            print(f"rows: {self.rows}, mean scores: {', '.join(f'{label} {mean}' for label, mean in means.items())}")
+        several = f"s: {', '.join(f'{label} {mean}' for label, mean in means.items())}"
+        print(f"rows: {self.rows}, mean score" + (several if len(means) > 1 else f": {means[self.labels[0]]}"))
         for label in self.labels:
             if self.rows and self.silent[label] == self.rows:
                 print(f"{label} returned None for all {self.rows} rows, without a reason: is a 'return' missing?")

@@ -15,6 +15,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 COVERED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "verifier_unparsable": frozenset(["dead_groups"]),
+        "dead_groups": frozenset(["solved"]),
         "no_gradient": frozenset(["nan", "ratio_clipped"]),
         "learning_rate_low": frozenset(["dead_groups", "no_gradient"]),
         "entropy_collapse": frozenset(["solved"]),

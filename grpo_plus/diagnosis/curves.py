@@ -34,6 +34,11 @@ class MetricWindow(NamedTuple):
         return MetricWindow(self.steps, self.values[-max(1, round(len(self.values) * 0.1)) :]).mean
 
     @property
+    def beginning(self) -> float:
+        """The mean of the first tenth, at least of the first value; NaN if empty."""
+        return MetricWindow(self.steps, self.values[::-1]).end
+
+    @property
     def ends(self) -> tuple[int, ...]:
         """First and last step; empty if there are no values."""
         return (self.steps[0], self.steps[-1]) if self.steps else ()

@@ -43,7 +43,7 @@ class Finding:
     def text(self) -> str:
         """Evidence, cause and remedy in sentences."""
         first, _, rest = self.cause.partition(" ")
-        cause = self.cause if "_" in first else f"{first[:1].upper()}{first[1:]} {rest}"
+        cause = self.cause if "_" in first or not first.islower() else f"{first[:1].upper()}{first[1:]} {rest}"
         return f"{self.evidence}. {cause}. Try: {self.remedy}."
 
     def as_data(self) -> dict[str, Any]:

@@ -314,7 +314,6 @@ class Engine:
         return idle_rows(inputs[facts.driver], _trainable(inputs), zero_is_idle=reason is None)
 
     def _fill_entropy(self, entropies_BC: Tensor, idle_B: Tensor, inputs: Mapping[str, Any], facts: Facts) -> Tensor:
-        self._notes.say("the metric 'entropy' covers the tokens that ran; rows without work are left out of it")
         # TRL does not log a NaN, but the NaN of one rank would spread to all.
         nothing = float("nan") if facts.kind == SINGLE else self.last_entropy
         filled_BC = fill_entropy(entropies_BC, idle_B, _trainable(inputs), nothing=nothing)

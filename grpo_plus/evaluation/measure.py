@@ -36,6 +36,7 @@ from grpo_plus.training.observers import RunHost
 from grpo_plus.trl.ranks import drawn_from, gather_objects, is_fsdp2, zero_stage
 from grpo_plus.trl.tools import rewarding_environments
 from grpo_verifiers.errors import raise_all
+from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.options import Matches, Range
 from grpo_verifiers.redaction import get_logger, redact_text
 from grpo_verifiers.stats import MeanEstimate
@@ -193,7 +194,7 @@ class Measure:
 
         if not self.evaluations:
             return []
-        console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
+        console = Console() if sys.stdout.isatty() else Console(width=WIDTH, force_terminal=False)
         with console.capture() as capture:
             console.print(results_table(self.evaluations))
         lines = [*self._heading(), *capture.get().rstrip().splitlines()]
@@ -220,10 +221,8 @@ class Measure:
         return {label: each for label, each in rises.items() if each is not None}
 
     def _heading(self) -> list[str]:
-        each = "one sample" if self._n == 1 else f"{self._n} samples"
-        rows = len(self._rows)
-        split = self._settings.get("split", "test")
-        text = f"{rows} held-out rows of {split}, {each} each; in brackets, 95% confidence intervals:"
+        rows, each = counted(len(self._rows), "held-out row"), counted(self._n, "sample")
+        text = f"{rows} of {self._settings.get('split', 'test')}, {each} each; in brackets, 95% confidence intervals:"
         return [text, *(note for evaluation in list(self.evaluations.values())[-1:] for note in evaluation.notes)]
 
     def _headline(self, evaluation: Evaluation) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from grpo_plus.memory.estimate import GIB, MemoryEstimate, Settings, estimate
 from grpo_plus.memory.shape import ModelShape
+from grpo_verifiers.errors.messages import counted
 
 SHORTEST = 128
 """The least completion length that is tried: shorter answers are rarely complete."""
@@ -103,7 +104,8 @@ def _changes(requested: Settings, chosen: Settings) -> Iterator[str]:
         yield f"adapters have rank {chosen.rank}, not {requested.rank}"
     if chosen.checkpointing and not requested.checkpointing:
         yield "activations are computed again in the backward pass (gradient_checkpointing)"
-    if chosen.micro_batch < requested.micro_batch:
-        yield f"{chosen.micro_batch} completions a pass, not {requested.micro_batch}: same gradient, more passes"
-    if chosen.rollout_rows < requested.rollout_rows:
-        yield f"{chosen.rollout_rows} rows decoded at once, not {requested.rollout_rows}: same completions, slower"
+    size, rows = chosen.micro_batch, chosen.rollout_rows
+    if size < requested.micro_batch:
+        yield f"{counted(size, 'completion')} a pass, not {requested.micro_batch}: same gradient, more passes"
+    if rows < requested.rollout_rows:
+        yield f"{counted(rows, 'row')} decoded at once, not {requested.rollout_rows}: same completions, slower"

@@ -14,6 +14,7 @@ from typing import Any
 
 from grpo_plus.record import schema
 from grpo_plus.record.files import FINDINGS, FOLDER, GROUPS, METRICS, PROMPTS, RUN, SCHEMA, SWEEP, RunError, read_lines
+from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import read_text
 from grpo_verifiers.stats import Interval
 
@@ -232,8 +233,9 @@ def _effective(path: Path, kind: type, damage: list[str]) -> list[dict[str, Any]
     except OSError as error:
         damage.append(f"{FOLDER}/{path.name} cannot be read: {error.strerror}")
     if broken:
-        lines = "1 line" if broken == 1 else f"{broken} lines"
-        damage.append(f"{lines} of {FOLDER}/{path.name} cannot be read and were left out, as after a kill")
+        damage.append(
+            f"{counted(broken, 'line')} of {FOLDER}/{path.name} cannot be read and were left out, as after a kill"
+        )
     return valid
 
 

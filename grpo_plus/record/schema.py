@@ -190,6 +190,7 @@ class Group(TypedDict):
     rewards: list[str]
     completions: list[CompletionData]
     prompt: NotRequired[str]
+    columns: NotRequired[dict[str, str]]
     weights: NotRequired[list[Number] | None]
     time: NotRequired[Score]
 

@@ -134,7 +134,7 @@ def _figures(lines: Mapping[str, Sequence[Run]]) -> Iterator[tuple[str, str, dic
         *(
             (f"{title}, {label}", "share", at_the_end, f"{mode}verifiers/{label}/status/correct")
             for label in _labels(lines)
-            for title, mode in (("final accuracy", ""), ("evaluation", "eval_"))
+            for title, mode in (("training accuracy", ""), ("evaluation accuracy", "eval_"))
         ),
         ("dead groups", "share", overall, "advantages/dead_group_fraction"),
         ("tokens saved", "share", overall, "engine/tokens_saved"),
@@ -194,11 +194,13 @@ def verdict(title: str, values: Mapping[str, Sequence[float]]) -> tuple[str | No
         for name, each in seeds.items()
         if name != best
     }
+    among = f"; {best} was compared with {', '.join(gaps)}" if len(gaps) > 1 else ""
     nearest = min(gaps, key=lambda name: gaps[name].value)
     if min(each.low for each in gaps.values()) > 0:
-        return best, f"{title}: {best} is best, {_gap(gaps[nearest], sign)} from {nearest}."
+        return best, f"{title}: {best} is best, {_gap(gaps[nearest], sign)} from {nearest}{among}."
     close = min(gaps, key=lambda name: gaps[name].low)
-    return None, f"{title}: no difference seen between {best} and {close} ({_gap(gaps[close], sign)} over the seeds)."
+    gap = f"{_gap(gaps[close], sign)} over the seeds"
+    return None, f"{title}: no difference seen between {best} and {close} ({gap}){among}."
 
 
 def _gap(gap: Interval, sign: float) -> str:

@@ -65,8 +65,8 @@ def _measured(run: Run) -> list[dict[str, Any]]:
 
 
 def _moved(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
-    steps, values = run.series(key)
-    start = MetricWindow(steps, values[::-1]).end if len(values) > 1 else None
+    points = MetricWindow(*run.series(key))
+    start = points.beginning if len(points.values) > 1 else None
     return {"title": title, "value": at_the_end(run, key), "start": start, "unit": unit}
 
 
@@ -76,6 +76,9 @@ def facts(run: Run) -> dict[str, Any]:
     steps = [entry["step"] for entry in run.entries]
     times = [entry["time"] for entry in run.entries if isinstance(entry.get("time"), int | float)]
     began, ended = info.get("started"), info.get("ended") or (max(times) if times else None)
+    model, base = info.get("model"), (info.get("command") or {}).get("model_name_or_path")
+    if model and base:  # the trained one may be a warm start, in a folder named by a hash
+        model = {**model, "name": str(base).rstrip("/")}
     problems = findings(run)
     timed = isinstance(began, int | float) and isinstance(ended, int | float)
     return {
@@ -88,7 +91,7 @@ def facts(run: Run) -> dict[str, Any]:
         "started": began,
         "seconds": max(0.0, ended - began) if timed and began is not None and ended is not None else None,
         "resumed_from": info.get("resumed_from"),
-        "model": info.get("model"),
+        "model": model,
         "parts": info.get("parts"),
         "golds": golds(info.get("golds")),
         "findings": problems,

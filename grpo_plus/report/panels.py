@@ -48,15 +48,15 @@ def single(run: Run) -> list[Panel]:
     keys = run.metrics()
     labels = judging(run)
     rewards = _named(keys, "rewards/", "/mean")
+    tested = metric_lines(run, {"eval_reward": "evaluation", "eval_score": "score in evaluation"}, role="eval")
     panels = [
         Panel(
             "Reward",
-            "Mean over the batch, with one standard deviation to either side; dots are evaluation, whose score is the "
-            "weighted sum of the verifiers that only evaluate.",
-            [
-                *_with_spread(run),
-                *metric_lines(run, {"eval_reward": "evaluation", "eval_score": "score in evaluation"}, role="eval"),
-            ],
+            "Mean over the batch, with one standard deviation to either side"
+            + ("; dots are evaluation" * bool(tested))
+            + (", whose score is the weighted sum of the verifiers that only evaluate" * ("eval_score" in keys))
+            + ".",
+            [*_with_spread(run), *tested],
             wide=True,
         ),
         Panel(

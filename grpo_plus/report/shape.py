@@ -16,7 +16,7 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
     """Prepare one group.
 
     Returns:
-        ``step, mode, group, prompt, names, mean, spread, scale`` and ``completions``, each with ``rewards,
+        ``step, mode, group, prompt, columns, names, mean, spread, scale`` and ``completions``, each with ``rewards,
         total, advantage, shade`` (its level), ``tokens, truncated, verdicts, pieces, shades`` (tokens, level,
         advantage) and, where there are any, ``steps`` (first token, one past the last, score), ``turns, untrained,
         left_off, values`` (a critic's, one a token or None). ``range``: lowest and highest value of the group, or None.
@@ -37,6 +37,7 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
         "mode": record["mode"],
         "group": record["group"],
         "prompt": escape_controls(str(record.get("prompt", ""))),
+        "columns": escape_all(record.get("columns") or {}),
         "names": [escape_controls(name) for name in names],
         "mean": sum(totals) / len(totals) if totals else None,
         "spread": [min(totals), max(totals)] if totals else None,

@@ -18,6 +18,7 @@ from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.scoring import SUPPORT
 from grpo_verifiers.errors import Problem
+from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import Verdict
 
@@ -84,7 +85,7 @@ class Setup:
         prompts = args.generation_batch_size // args.num_generations
         if not hasattr(data, "__len__") or len(data) >= prompts:
             return []
-        text = f"the dataset has {len(data)} rows, but a generation batch takes {prompts} prompts"
+        text = f"the dataset has {counted(len(data), 'row')}, but a generation batch takes {prompts} prompts"
         remedy = "give it more rows, or lower per_device_train_batch_size or steps_per_generation"
         return [f"{text} (generation_batch_size / num_generations): {remedy}."]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from grpo_plus.warm_start.turns import Message, Schemas, ToolChats, called, turns
 from grpo_verifiers.errors import ConfigError
-from grpo_verifiers.errors.messages import without_middle
+from grpo_verifiers.errors.messages import counted, without_middle
 from grpo_verifiers.reading.messages import content_text
 
 SHOWN = 600
@@ -116,7 +116,7 @@ def encode(
     if not examples.ids:
         why = f"all of {examples.measured:,} are measured or evaluated" if examples.measured else "the dataset is empty"
         if examples.too_long:
-            why = f"the prompts alone are longer than max_length ({max_length}) in {examples.too_long:,} rows"
+            why = f"the prompts alone are longer than max_length ({max_length}) in {counted(examples.too_long, 'row')}"
         raise ConfigError([f"warm_start: no solution is left to train on: {why}."])
     return examples
 

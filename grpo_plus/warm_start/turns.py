@@ -11,7 +11,7 @@ from typing import Any
 
 from grpo_plus.trl.tools import encode_tool_results, parse_message, tool_tokenizer
 from grpo_verifiers.errors import ConfigError
-from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.errors.messages import counted, unknown
 from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.tools.arguments import argument_problem
 from grpo_verifiers.tools.part import Method
@@ -96,7 +96,7 @@ def turns(messages: Sequence[Message], tools: Schemas, where: str) -> list[tuple
         names = [called(call)[0] for call in message.get("tool_calls", ())]
         last = place == len(pairs) - 1
         if len(results) != len(names) and not (last and not results):
-            counts = f"{len(names)} calls and {len(results)} results after it"
+            counts = f"{counted(len(names), 'call')} and {counted(len(results), 'result')} after it"
             raise ConfigError(
                 [f"{where}: turn {place + 1} has {counts}: write a message of role tool for each call, in order."]
             )

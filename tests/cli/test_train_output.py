@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 
 from grpo_plus.cli import UserError, _folder
 from grpo_plus.cli._folder import LOCK, checkpoints, choose, claimed, clear, prepare, resume_point
-from grpo_plus.cli.train import next_step, plain_command
+from grpo_plus.cli.train import next_step, next_steps, plain_command
 
 OUT = Path("runs/a")
 SAVING = {"save_strategy": "steps", "save_steps": 1}
@@ -126,6 +126,9 @@ def test_a_next_step_sets_options_once_and_starts_what_was_started(monkeypatch, 
     assert next_step("--plugins {folder}/mine.py", given, Path("a").resolve(), OUT) == "--plugins a/mine.py"
     assert next_step("eval {output_dir} -n 4", given, Path.cwd(), Path("my runs/b")) == "eval 'my runs/b' -n 4"
     assert next_step("That is all.", given, Path.cwd(), OUT) == "That is all."
+    for more, count in ([*given, "--load_in_4bit", "true"], 0), ([*given, "--load_in_4bit", "false"], 2):
+        lines = ["Next:", "  4 bits  {command} --load_in_4bit true --output_dir runs/b"]
+        assert len(next_steps(lines, more, Path.cwd(), OUT)) == count
     expected = "grpo-plus train c.yaml --selection s --plugins a.py 'b c.py' mine.py --verifiers near"
     for plugins in (["--plugins", "a.py", "b c.py"], ["--plugins=a.py", "b c.py"]):  # those it names parts of are kept
         more = ["c.yaml", *plugins, "--selection", "s"]

@@ -3,17 +3,20 @@
 import json
 import logging
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
 from peft import LoraConfig
 
 from grpo_plus import GRPOPlusConfig, OnFinding
-from grpo_plus.diagnosis import RULES
+from grpo_plus.diagnosis import RULES, Finding
+from grpo_plus.diagnosis.watch import FindingTracker
 from grpo_plus.record import open_run
 from grpo_plus.record.files import FINDINGS, FOLDER
 from grpo_plus.report.write import page_data
 from grpo_plus.training.hooks import Hook
+from grpo_plus.training.observers import RunDiagnosis
 from grpo_verifiers.errors import ConfigError
 from tests.diagnosis.conftest import FILE, SETTINGS
 
@@ -32,6 +35,14 @@ def said(caplog):
     return [record.getMessage() for record in caplog.records if record.name == "grpo_plus.diagnosis"]
 
 
+def test_the_end_names_findings_of_the_last_entry_and_no_dead_groups_of_a_solved_run():
+    dead, solved = (Finding(name, "warning", "", "", "") for name in ("dead_groups", "solved"))
+    tracker = FindingTracker()
+    for step, findings, expected in ((1, [dead], [dead]), (2, [dead, solved], [solved]), (3, [], [])):
+        tracker.update(step, findings)
+        assert RunDiagnosis.at_end(SimpleNamespace(watch=tracker)) == expected
+
+
 @pytest.mark.slow
 def test_a_run_of_nothing_but_dead_groups_says_why_in_log_record_and_report(run, tmp_path, caplog):
     told = []
@@ -48,7 +59,7 @@ def test_a_run_of_nothing_but_dead_groups_says_why_in_log_record_and_report(run,
     assert "are cut off before they can state an answer" in first
     assert "raise max_completion_length (now 6) to 12" in first
     assert sum(each.startswith("dead_groups, ") for each in others) == 0, "once"
-    assert others[-1].startswith("at the end of the run:\n  dead_groups (since step 3)")
+    assert others[-1].startswith("at the end of the run: dead_groups (since step 3)")
     assert [one.name for one in told] == ["dead_groups", "truncated"]
     assert trainer.pipeline.diagnosis.outcome == "learned nothing"
     written = lines(tmp_path / "out")

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.small_model import warm_start
 from grpo_plus.cli import quickstart
 
 YAML = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
@@ -42,7 +43,7 @@ def varied(tmp_path):
 def warm_home(tmp_path_factory):
     """A folder with a model that has had a few steps of warm start, which tests take in its place."""
     home = tmp_path_factory.mktemp("quickstart")
-    quickstart.warm_start(home / "model", steps=3, hidden=64)
+    warm_start(home / "model", steps=3, hidden=64)
     return home
 
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
+from benchmarks import small_model
 from grpo_plus.cli import main, quickstart
 from grpo_plus.record import open_run
 from grpo_verifiers import get_verifier
@@ -60,13 +61,11 @@ def test_no_measured_question_of_the_benchmark_is_part_of_its_warm_start(tmp_pat
 
     learned = set()
 
-    def note(_start, rows, *_, **__):
+    def note(_folder, _start, rows, *_, **__):
         learned.update(row["prompt"][0]["content"] for row in rows)
-        (tmp_path / "made").mkdir(exist_ok=True)
-        return tmp_path / "made"
 
     monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
-    monkeypatch.setattr(quickstart, "_warm", note)
+    monkeypatch.setattr(small_model, "place", note)
     monkeypatch.setattr(studies, "made_once", lambda folder, make: (make(folder), folder)[1])  # in this process
     monkeypatch.setattr("sys.argv", ["time_to_accuracy"])
     options = time_to_accuracy._options()
@@ -164,6 +163,6 @@ def test_a_warm_start_leaves_the_precision_of_a_config_that_is_there(tmp_path, m
     monkeypatch.setattr(quickstart, "FOLDER", tmp_path)
     settings = {"report_to": "none", "num_generations": 2, "per_device_train_batch_size": 2, "verifiers": ["math"]}
     args = GRPOPlusConfig(str(tmp_path / "out"), use_cpu=True, bf16=True, **settings)
-    quickstart.warm_start(tmp_path / "model", steps=1, hidden=64)
+    small_model.warm_start(tmp_path / "model", steps=1, hidden=64)
     trainer = GRPOPlusTrainer(str(tmp_path / "model"), None, args, quickstart.dataset()["test"])
     assert trainer.accelerator.mixed_precision == "bf16"

@@ -98,8 +98,8 @@ def test_dragging_a_reward_by_key_moves_every_advantage(played, driver):
     wanted = compute_advantages("zscore", RewardTable.of([0.0, 1.0, 0.0])).tolist()
     assert rows(run) == pytest.approx([*wanted, 0], rel=1e-4)
     told = run("return document.querySelector('.play-told').textContent")
-    assert "μ 0.333" in told
-    assert "divided by σ + eps 0.577" in told
+    assert "μ = 0.333" in told
+    assert "divided by σ + eps = 0.577" in told
     field = driver.find_element("css selector", ".play-keywords input")
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys("-3")

@@ -1,4 +1,4 @@
-"""What was found stands on the page: from what the run wrote down, and by the same rules over any record."""
+"""Findings stands on the page: from what the run wrote down, and by the same rules over any record."""
 
 import json
 

@@ -219,7 +219,7 @@ def test_verifiers_that_only_evaluate_have_their_curves_and_figures(made_run):
     assert {"Score in evaluation", "Accuracy in evaluation, odd/one"} <= set(titles)
     assert "Accuracy, odd/one" not in titles
     cells = {cell["title"]: cell["mean"] for cell in compared["table"][0]["cells"]}
-    assert (cells["evaluation, odd/one"], cells["final score, evaluation"]) == (0.75, -1.5)
+    assert (cells["evaluation accuracy, odd/one"], cells["final score, evaluation"]) == (0.75, -1.5)
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ ARMS: dict[str, dict[str, Any] | None] = {"TRL": None, "ours": {}, "roulette": {
 
 def run(context: Context, *, hidden: int = 1280, steps: int = 60, every: int = 4) -> None:
     """The quickstart's sums, on a model of 30 million weights (``hidden`` 1280)."""
+    from benchmarks.small_model import RATE, warm_start
     from benchmarks.studies.task import measuring, questions, settings, train
-    from grpo_plus.cli.quickstart import RATE, warm_start
 
     warm = 550
     if context.tiny:

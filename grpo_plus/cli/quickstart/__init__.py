@@ -16,9 +16,7 @@ line by line. The model learns both habits and is sometimes right; the reward di
 import json
 import os
 import random
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,8 +28,6 @@ from grpo_verifiers.files import folder_lock, replaced_folder
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
-
-    from grpo_plus.warm_start.turns import Schemas
 
 FOLDER = Path(os.environ.get("GRPO_PLUS_QUICKSTART", "runs/quickstart"))
 """Folder of the untrained model, and of the warm-started one in ``warm``."""
@@ -152,12 +148,11 @@ def solutions() -> "Dataset":
     return Dataset.from_list(_solutions(SOLUTIONS))
 
 
-def _solutions(count: int, seed: int = 0, singles: int = 0) -> list[dict[str, Any]]:
-    """Return ``count`` rows; ``singles`` is the number of worked-out chains of one move in each step."""
-    source, easy, rng = chains(seed + 2), chains(seed + 2, 1, 1), random.Random(seed)  # noqa: S311 - sums, not secrets
+def _solutions(count: int) -> list[dict[str, Any]]:
+    source, rng = chains(2), random.Random(0)  # noqa: S311 - sums, not secrets
     rows: list[dict[str, Any]] = []
     while len(rows) < count:
-        learned = [(chain, chain.worked_out) for chain in (*islice(source, WORKED), *islice(easy, singles))]
+        learned = [(chain, chain.worked_out) for chain in islice(source, WORKED)]
         learned += [(chain, chain.guessed(rng)) for chain in islice(source, GUESSED)]
         rows += [{"prompt": row(chain)["prompt"], "solution": solution} for chain, solution in learned]
     return rows[:count]
@@ -204,64 +199,17 @@ def _with_template(_network: Any, tokenizer: Any) -> None:
 
 def model() -> str:
     """Return the folder of the warm-started model, the same as with ``examples/quickstart.yaml``."""
-    return str(_warm(base(), _solutions(SOLUTIONS), FOLDER / "warm", STEPS, WORKED + GUESSED))
-
-
-def warm_start(
-    folder: Path,
-    *,
-    steps: int = STEPS,
-    seed: int = 0,
-    hidden: int = 128,
-    singles: int = 0,
-    rate: float = RATE,
-    use_cpu: bool = True,
-) -> None:
-    """Train a small model on solutions of both kinds, and save it with its tokenizer in a folder.
-
-    ``singles`` counts the solutions of chains with one move in an optimizer step. ``seed`` is of weights and data.
-    ``hidden`` is the width of the model, a multiple of 64; a wider one takes a lower ``rate``.
-    """
-    batch = WORKED + GUESSED + singles
-    rows = _solutions(min(SOLUTIONS, steps * batch), seed, singles)
-    place(folder, base(hidden=hidden, seed=seed), rows, steps, batch, rate=rate, use_cpu=use_cpu)
-
-
-def place(folder: Path, start: str, rows: Sequence[Mapping[str, Any]], steps: int, batch: int, **options: Any) -> None:
-    """Warm-start a model into a folder, and replace the folder's contents."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as home:
-        trained = _warm(start, rows, Path(home), steps, batch, **options)
-        shutil.rmtree(folder, ignore_errors=True)
-        trained.rename(folder)
-
-
-def _warm(
-    start: str,
-    rows: Sequence[Mapping[str, Any]],
-    home: Path,
-    steps: int,
-    batch: int,
-    *,
-    tools: "Schemas" = (),
-    rate: float = RATE,
-    use_cpu: bool = True,
-) -> Path:
     from transformers import AutoTokenizer
 
-    from grpo_plus.training.rollout import markers_of
     from grpo_plus.warm_start.examples import SolutionRow, encode
     from grpo_plus.warm_start.make import Base, obtain, store_of
     from grpo_plus.warm_start.store import WarmStart
-    from grpo_plus.warm_start.turns import ToolChats
 
-    tokenizer = AutoTokenizer.from_pretrained(start)
-    chats = None
-    if tools:
-        chats = ToolChats.of(tokenizer, None, lambda reading, template: markers_of(reading, template).without)
-    learned = [SolutionRow(each["prompt"], each["solution"], tools) for each in rows]
-    examples = encode(learned, tokenizer, column="solution", chats=chats)
-    options = WarmStart(steps, batch, rate)
-    computing = {"use_cpu": use_cpu, "bf16": False, "gradient_checkpointing": False}
-    model_start = Base(start, {"dtype": "float32"}, computing=computing, micro_batch=batch)
-    return obtain(store_of(home, model_start, examples, options), model_start, examples, options, tokenizer, print)
+    folder, batch = base(), WORKED + GUESSED
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    rows = [SolutionRow(each["prompt"], each["solution"], ()) for each in _solutions(SOLUTIONS)]
+    examples, options = encode(rows, tokenizer, column="solution"), WarmStart(STEPS, batch, RATE)
+    computing = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False}
+    start = Base(folder, {"dtype": "float32"}, computing=computing, micro_batch=batch)
+    store = store_of(FOLDER / "warm", start, examples, options)
+    return str(obtain(store, start, examples, options, tokenizer, print))

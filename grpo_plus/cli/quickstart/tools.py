@@ -13,17 +13,15 @@ model learns both habits and is sometimes right; the reward distinguishes the ha
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.cli.quickstart import FOLDER, SOLUTIONS, is_held_out, place, row, splits, untrained
+from grpo_plus.cli.quickstart import FOLDER, SOLUTIONS, is_held_out, row, splits, untrained
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
-    from grpo_plus.warm_start.turns import Schemas
 
 RECIPE = 1
 """Version of the untrained model's recipe; a stored model of another version is replaced."""
@@ -130,11 +128,6 @@ def solutions() -> "Dataset":
 def base() -> str:
     """Return the folder of an untrained model with a chat template for tools, created at the first call."""
     return untrained(FOLDER / "base-tools", RECIPE, 64, _with_tools)
-
-
-def warm_start(folder: Path, rows: Sequence[Mapping[str, Any]], tools: "Schemas", *, steps: int, batch: int) -> None:
-    """Train the model on solutions with calls of these tools, and save it in a folder; replace an older one."""
-    place(folder, base(), rows, steps, batch, tools=tools)
 
 
 def _with_tools(network: Any, tokenizer: Any) -> None:

@@ -2,7 +2,8 @@
 // What is wrong with a run, in words: evidence, cause, remedy, figures, and examples side by side.
 const WORDS = { severe: "severe", warning: "warning", note: "note" };
 
-const badge = (run) => (run.outcome ? `${run.status}, ${run.outcome}` : run.status);
+const statusWords = (run) => (run.status === "unknown" ? "no status recorded" : run.status);
+const badge = (run) => (run.outcome ? `${statusWords(run)}, ${run.outcome}` : statusWords(run));
 const badgeDot = (run) => (run.outcome ? "var(--wrong)" : DOTS[run.status] || DOTS.unknown);
 const sentence = (text) => (text ? `${text.charAt(0).toUpperCase()}${text.slice(1)}.` : "");
 

@@ -223,6 +223,7 @@ function aside(group, order) {
   const byValue = coloursValues(group);
   return make("div", { class: "aside" },
     make("h3", {}, "Prompt"), make("div", { class: "prompt-text", dir: "auto", tabindex: "0" }, ...marked_(group.prompt)),
+    Object.entries(group.columns || {}).map(([name, text]) => [make("h3", {}, `Column ${name}`), make("div", { class: "prompt-text", dir: "auto", tabindex: "0" }, ...marked_(text))]),
     make("div", { class: "bars-head" }, make("h3", {}, "Around the mean"), make("span", {}, "reward"), make("span", {}, "advantage")),
     make("ul", { class: "bars" }, rows),
     group.spread && least !== most ? make("div", { class: "scale" }, make("span", {}, figure(least)), make("span", {}, `mean ${figure(group.mean)}`), make("span", {}, figure(most))) : null,

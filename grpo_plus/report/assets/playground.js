@@ -53,7 +53,7 @@ function playground(start) {
     });
     formula.textContent = `A = ${about.formula}`;
     const [what, number_] = about.by(rewards, keywords, lengths);
-    const notes = [`μ ${figure(meanOf(plain))}`, `${what} ${figure(number_)}`];
+    const notes = [`μ = ${figure(meanOf(plain))}`, `${what} = ${figure(number_)}`];
     if (!contrasts(plain)) notes.push(about.alone ? "all rewards are equal" : "all rewards are equal: every advantage is 0");
     if (about.batch || about.batchIf?.(keywords)) notes.push("in training over the whole batch; here this group is the batch");
     if (about.lengths) notes.push("lengths in tokens as sampled");

@@ -63,8 +63,8 @@ if (!THEMES.includes(theme)) theme = "auto";
 
 function applyTheme() {
   document.documentElement.dataset.theme = theme === "auto" ? (system.matches ? "dark" : "light") : theme;
-  const label = { auto: "Auto", light: "Light", dark: "Dark" }[theme];
-  byId("theme").textContent = label;
+  const label = { auto: "as the system", light: "light", dark: "dark" }[theme];
+  byId("theme").textContent = `Colours: ${label}`;
   byId("theme").setAttribute("aria-label", `Colour scheme: ${label}`);
 }
 applyTheme();

@@ -199,26 +199,32 @@ class RunDiagnosis(TrainerStage):
     def on_train_end(self, *_: Any, **__: Any) -> None:
         if self.stopped_by is not None and self._recorder is not None:
             self._recorder.end("interrupted", f"stop_on {self.stopped_by.name}: {self.stopped_by.evidence}")
-        if self.main and self.logs_at_end and (lines := self.lines_at_end()):
-            logger.warning("at the end of the run:\n  %s", "\n  ".join(lines))
+        if self.main and self.logs_at_end and (text := self.closing_text()):
+            logger.warning("at the end of the run: %s", text)
 
-    def lines_at_end(self) -> list[str]:
-        """Format the open findings, most severe first."""
-        since = {name: one.since for name, one in self.watch.current.items()}
-        return [redact_text(f"{one.name} (since step {since[one.name]}): {one.text}") for one in self._open_findings()]
+    def closing_text(self) -> str:
+        """Describe the most severe finding at the last log entry, and name the rest; empty without any."""
+        if not (current := self.at_end()):
+            return ""
+        first, *rest = current
+        more = f" Less severe: {', '.join(one.name for one in rest)} (see the report)." if rest else ""
+        return redact_text(f"{first.name} (since step {self.watch.current[first.name].since}): {first.text}{more}")
 
-    def _open_findings(self) -> list[Finding]:
-        return in_order(one.finding for one in self.watch.current.values())
-
-    @property
-    def severe(self) -> bool:
-        """True if an open finding makes the run worthless."""
-        return any(one.severity == "severe" for one in self._open_findings())
+    def at_end(self) -> list[Finding]:
+        """Return the findings at the last log entry, most severe first."""
+        return in_order(one.finding for one in self.watch.current.values() if not one.clear)
 
     @property
     def outcome(self) -> str:
-        """The run's outcome by its most severe open finding; empty without one."""
-        return next((one.outcome for one in self._open_findings() if one.outcome), "")
+        """The run's outcome by its most severe finding; empty without one."""
+        return next((one.outcome for one in self.at_end() if one.outcome), "")
+
+    def reward_change(self) -> str:
+        """State the mean reward over the first and the last tenth of the run; empty without two log entries."""
+        rewards = Curves(self._logged.series).full("reward")
+        if len(rewards.values) < 2:
+            return ""
+        return f"Mean reward in training: {rewards.beginning:.3f} at first, {rewards.end:.3f} at the end."
 
     def state_dict(self) -> dict[str, Any]:
         monitor = {} if self._monitor is None else self._monitor.state_dict()

@@ -21,6 +21,7 @@ from grpo_plus.record.files import (
     RUN,
     ByteBudget,
     ReportPace,
+    RunError,
     append_line,
     dump,
 )
@@ -145,7 +146,10 @@ class Recorder(TrainerStage):
             try:
                 self._write_report([self.folder.parent])
             except Exception as error:  # noqa: BLE001 - a report must not end the run
-                logger.warning("the report of %s was not written: %s", self.folder.parent, redact_text(str(error)))
+                if isinstance(error, RunError) and self._status.get("status") != "done":
+                    return  # it ended before its first log entry
+                why = redact_text(str(error) or repr(error))
+                logger.warning("the report of %s was not written: %s", self.folder.parent, why)
 
     def _set_status(self, **values: Any) -> None:
         if self._about is None:
@@ -156,7 +160,7 @@ class Recorder(TrainerStage):
 
     def _move_aside(self) -> None:
         """Move the record of the previous run to a folder of its own."""
-        names = (RUN, METRICS, GROUPS, PROMPTS, FINDINGS)
+        names = (RUN, METRICS, GROUPS, PROMPTS, FINDINGS, "../report.html")
         old = [self.folder / name for name in names if (self.folder / name).exists()]
         if old:
             (self.folder / PREVIOUS).mkdir(exist_ok=True)
@@ -231,6 +235,7 @@ class Recorder(TrainerStage):
                 "kind": "group",
                 "group": group,
                 "prompt": members[0]["prompt"],
+                "columns": members[0]["columns"],
                 "rewards": names,
                 "weights": weights,
                 "completions": [
@@ -316,7 +321,10 @@ def rank_rows(run: RunHost, batch: ScoredBatch, *, groups: Sequence[int], size: 
         means = (advantages.to(trained_BT) * trained_BT).sum(1) / trained_BT.sum(1).clamp(min=1)
     means_B = means.tolist()
     truncated = is_truncated(completion_ids, stop_token_ids(run))
-    labels = [live.verifier.label for live in run.pipeline.verifiers.at_work(training=run.model.training)]
+    live = run.pipeline.verifiers.at_work(training=run.model.training)
+    labels = [one.verifier.label for one in live]
+    columns = {column for one in live for column in one.verifier.required_columns.values()}
+    needed = sorted(columns & {name for row in completions.rows[:1] for name in row})
     turns, spans = completions.turns, completions.turn_tokens
     chosen, rows = set(groups), []
     for at, ids in enumerate(completion_ids):
@@ -331,6 +339,7 @@ def rank_rows(run: RunHost, batch: ScoredBatch, *, groups: Sequence[int], size: 
             {
                 "row": first + at,
                 "prompt": as_text(prompts[at])[:PROMPT_KEPT],
+                "columns": {key: as_text(completions.rows[at][key])[:DETAIL_SENT] for key in needed},
                 "ids": list(ids),
                 "advantage": means_B[at],
                 "advantages": advantages[at, : len(ids)].tolist() if per_token else None,

@@ -8,7 +8,7 @@ from grpo_plus.recipe.settings import REWARD_MODEL
 from grpo_plus.sampling.token_spans import Decode
 from grpo_verifiers.base import Pending, log_verdicts
 from grpo_verifiers.errors import VerifierError, VerifierFailedError
-from grpo_verifiers.errors.messages import readable, type_name
+from grpo_verifiers.errors.messages import counted, readable, type_name
 from grpo_verifiers.exec.failure import error_fields
 from grpo_verifiers.steps.aggregate import reaggregate
 from grpo_verifiers.verdict import LARGEST, MAX_DETAIL, Status, Verdict, checked_copy
@@ -114,7 +114,7 @@ class LiveVerifier:
         with self._wrapped_errors():
             results, seconds = list(pending.result()), [float(second) for second in pending.seconds]
             if len(results) != len(rows):
-                raise ValueError(f"it gave {len(results)} verdicts for {len(rows)} completions")
+                raise ValueError(f"it gave {counted(len(results), 'verdict')} for {counted(len(rows), 'completion')}")
         verdicts = [self._validated(result) for result in results]
         self.verdicts = [_ELSEWHERE] * total
         for row, verdict in zip(rows, verdicts, strict=True):

@@ -55,7 +55,7 @@ def counted(count: int, noun: str) -> str:
     >>> counted(1, "run"), counted(2, "run")
     ('1 run', '2 runs')
     """
-    return f"{count} {noun}{'s' * (count != 1)}"
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def size_text(count: float) -> str:

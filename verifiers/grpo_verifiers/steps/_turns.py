@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from grpo_verifiers.base.traits import Traits
+from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.options import Range
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.turns import CallStatus, Turn
@@ -61,7 +62,9 @@ def tool_used(
     total = sum(counts)
     right = total >= least and (most is None or total <= most)
     bounds = f"at least {least}" if most is None else f"{least} to {most}"
-    return Verdict(float(right), detail=f"{total} calls of {', '.join(names) or 'tools'}, {bounds}", steps=steps)
+    return Verdict(
+        float(right), detail=f"{counted(total, 'call')} of {', '.join(names) or 'tools'}, {bounds}", steps=steps
+    )
 
 
 _WRONG: tuple[CallStatus, ...] = ("unknown", "bad_arguments")
