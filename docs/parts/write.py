@@ -1,10 +1,11 @@
 """Write the pages of docs/parts from the docstrings: python docs/parts/write.py."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from grpo_plus.cli.plugins import PartKind, Reference, blocks, kinds
+from grpo_plus.cli.plugins import SUMMARIES, PartKind, Reference, blocks, kinds, summary
 
 COMMAND = "python docs/parts/write.py"
 GENERATED = f"<!-- Written from the docstrings by `{COMMAND}`: change those, and run it again. -->"
@@ -55,6 +56,13 @@ _LABEL = re.compile(r"^(Use it when|Paper:|Assumes|Degenerate case:|Deviation:|S
 _STAR = re.compile(r"(?<!\w)\*(?!\w+\*)|(?<=\w)\*(?=\w)")
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 _URL = re.compile(r"(?<![(<])(https?://[^\s,;]+[^\s,;.])")
+
+
+def summaries() -> str:
+    """The lines of all built-in parts for the list of `grpo-plus plugins`, as JSON."""
+        names = {kind: [each.name for each in kind.registry.entries() if each.way == "built-in"] for kind in kinds()}
+    lines = {kind.words: {name: summary(kind, name) for name in of_kind} for kind, of_kind in names.items()}
+    return json.dumps(lines, ensure_ascii=False, indent=1) + "\n"
 
 
 def pages() -> dict[str, str]:
@@ -145,3 +153,4 @@ def _plain(text: str) -> str:
 if __name__ == "__main__":
     for name, text in pages().items():
         Path(__file__).with_name(name).write_text(text, encoding="utf-8")
+    SUMMARIES.write_text(summaries(), encoding="utf-8")

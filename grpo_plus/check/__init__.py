@@ -1,1 +1,1 @@
-"""Checks of ``grpo-plus doctor``; docs/doctor.md lists all kinds of findings."""
+"""Checks of a config, its data, model and memory, and of the machine; docs/check.md lists all kinds of findings."""

@@ -118,7 +118,7 @@ TOPICS: Mapping[str, tuple[str, ...]] = {
     "record and report": ("report",),
     "diagnosis (problems, in words)": ("diagnosis",),
     "prompt and run": (
-        *("prompt", "warm_start", "overwrite_output_dir", "resume_from_checkpoint"),
+        *("prompt", "warm_start", "check", "overwrite_output_dir", "resume_from_checkpoint"),
         *("allow_changes", "next_steps", "torch_threads"),
     ),
 }

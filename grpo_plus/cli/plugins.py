@@ -9,12 +9,14 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import CommandParser
 from grpo_verifiers.errors import UnknownNameError, VerifierError
 from grpo_verifiers.errors.messages import short
+from grpo_verifiers.files import read_text
 from grpo_verifiers.options import hints_of, keywords_of, spell
 from grpo_verifiers.registry import Registry, import_reference, is_reference, source_of
 
@@ -449,19 +451,26 @@ def _fenced(language: str, text: str) -> str:
 
 
 def _list() -> str:
-    lines = []
+    lines, known = [], json.loads(read_text(SUMMARIES))
     for kind in kinds():
-        if names := kind.registry.names():
-            width = max(map(len, names))
-            lines += [kind.plural, *(f"  {name:<{width}}  {_line(kind, name)}" for name in names), ""]
+        if entries := kind.registry.entries():
+            width, of_kind = max(len(entry.name) for entry in entries), known.get(kind.words, {})
+            lines.append(kind.plural)
+            for entry in entries:
+                built_in = entry.way == "built-in" and entry.name in of_kind
+                line = of_kind[entry.name] if built_in else f"{summary(kind, entry.name)} ({entry.way}, {entry.source})"
+                lines.append(f"  {entry.name:<{width}}  {line}")
+            lines.append("")
     return "\n".join([*lines, "grpo-plus plugins NAME shows a part: formula, paper, keywords, an example."])
 
 
-def _line(kind: PartKind, name: str) -> str:
-    """Describe a part in one line, with its source unless it is built in."""
+def summary(kind: PartKind, name: str) -> str:
+    """Describe a part in one line; `SUMMARIES` has those of built-in parts, which need not be imported for the list."""
     try:
-        part = kind.reference(name)
+        return textwrap.shorten(kind.reference(name).summary.replace("`", ""), 100, placeholder=" …")
     except VerifierError as error:
         return f"cannot be loaded: {error}"
-    about = textwrap.shorten(part.summary.replace("`", ""), 100, placeholder=" …")
-    return about if part.way == "built-in" else f"{about} ({part.way}, {part.source})".lstrip()
+
+
+SUMMARIES = Path(__file__).with_name("parts.json")
+"""Lines of built-in parts by kind and name; docs/parts/write.py writes them from the docstrings."""

@@ -182,7 +182,7 @@ class Objective:
         return estimate * (ratio if self.ratio.piece.weighs_kl else token_ratio(batch))
 
     def formula(self) -> str:
-        """Return the composed formula, for `explain`."""
+        """Return the composed formula, for `check`."""
         piece = self.surrogate.piece
         lines = [f"objective {self.name}"]
         if piece.kind == "loss":

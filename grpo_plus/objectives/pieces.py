@@ -26,7 +26,7 @@ class Piece:
     """One piece and its rules of composition.
 
     Attributes:
-        formula: its formula, for `explain`.
+        formula: its formula, for `check`.
         ratios: for surrogates, the allowed ratios, the first one by default; empty for any.
         reduce: for surrogates, the only allowed reduction; empty for any.
         why_no_kl: for surrogates, the reason against a KL term; empty if one is allowed.

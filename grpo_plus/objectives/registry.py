@@ -66,7 +66,7 @@ def register_objective(
             the update may then skip them.
         per_completion: for ratios and surrogates, there is one number a completion, so that advantages per token
             have no meaning.
-        formula: for `explain`.
+        formula: for `check`.
         rules: its requirements and exclusions, such as ``[excludes("fp16", "why")]`` (`grpo_verifiers.rules`).
 
     A custom KL estimator in the loss is multiplied by the ratio unless ``unbiased`` is false: the gradient is then that

@@ -30,7 +30,7 @@ class Constant:
         return beta
 
     def formula(self) -> str:
-        """Return the formula, for `explain`."""
+        """Return the formula, for `check`."""
         return "β"
 
 
@@ -55,7 +55,7 @@ class Warmup:
         return beta * min(1.0, step / self.steps)
 
     def formula(self) -> str:
-        """Return the formula, for `explain`."""
+        """Return the formula, for `check`."""
         return f"β·min(1, step/{self.steps})"
 
 
@@ -91,7 +91,7 @@ class Adaptive:
         return beta * (1 + self.rate * error)
 
     def formula(self) -> str:
-        """Return the formula, for `explain`."""
+        """Return the formula, for `check`."""
         return f"β ← β·(1 + {self.rate:g}·clip(KL/{self.target:g} − 1, ±0.2)) after every step"
 
 

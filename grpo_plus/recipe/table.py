@@ -308,7 +308,7 @@ def parts_of(choice: ConfigFacts) -> Iterator[ConfigPart]:
 
 
 def config_notes(config: Any) -> list[str]:
-    """One sentence for each surprise; for `explain` and for the log at the start of training."""
+    """One sentence for each surprise; for `check` and for the log at the start of training."""
     choice = ConfigFacts(config, recipe_of(config))
     return broken_rules(parts_of(choice), choice, notes=True)
 

@@ -1,4 +1,4 @@
-"""What ``explain`` prints, held against what the trainer computes and against what is true of the config."""
+"""What ``check`` prints of the parts, held against what the trainer computes and against what is true of the config."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""`grpo-plus plan config.yaml` tells a run's time from what was measured, or says that nothing was."""
+"""`grpo-plus check config.yaml` tells a run's time from what was measured, or says that nothing was."""
 
 import json
 import re

@@ -1,6 +1,8 @@
 """``grpo-plus plugins NAME``: a part in full, of this package or of a user, with a docstring or without."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -226,3 +228,12 @@ def test_the_list_has_every_kind(cli):
     assert "grpo_verifiers.math" not in out
     kinds = {"segmenters", "KL schedules", "ways with dead groups", "tools", "ratios", "compositions of verifiers"}
     assert kinds <= {*out.splitlines()}
+
+
+@pytest.mark.slow
+def test_neither_the_list_nor_a_verifier_imports_torch():
+    code = (
+        "import sys\nfrom grpo_plus.cli import main\nassert main(['plugins']) == 0\n"
+        "assert main(['plugins', 'math', 'keep', 'newline']) == 0\nassert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, capture_output=True)

@@ -409,7 +409,7 @@ class TestEndings:
     @pytest.mark.sample(0, 1)
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_single_row(self, make, kind):
-        way_out = f"Lower max_completion_length.*{'use_peft: true' if kind == 'full' else 'grpo-plus plan'}"
+        way_out = f"Lower max_completion_length.*{'use_peft: true' if kind == 'full' else 'grpo-plus check'}"
         if kind != "full" and not ON_CPU:  # the size of a card is known, and what its planner says
             way_out = "does not fit in .* take a smaller model"
         for where, match in (

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.cli.plugins import USE, blocks, docs_of, file_docs_of, kinds
+from grpo_plus.cli.plugins import SUMMARIES, USE, blocks, docs_of, file_docs_of, kinds
 from grpo_plus.recipe.parts import DEAD_GROUPS
 from grpo_verifiers import get_verifier
 from grpo_verifiers.turns import Call, Turn
@@ -142,6 +142,7 @@ def test_the_pages_are_those_of_the_code():
     writer = runpy.run_path(str(FOLDER / "write.py"))
     found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
     assert found == writer["pages"](), f"run {writer['COMMAND']}"
+    assert SUMMARIES.read_text(encoding="utf-8") == writer["summaries"](), f"run {writer['COMMAND']}"
 
 
 def test_every_way_with_dead_groups_is_shown():
