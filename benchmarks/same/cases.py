@@ -335,7 +335,8 @@ COMMANDS: dict[str, Case] = {
     **{f"plugins-{name}": _printing(("plugins", name), end=2 * (name in ("kl", "nothing"))) for name in PARTS},
     **{
         f"check-{name}": _printing(
-            ("check", "--only=config", "config.yaml"), ("check", "--only=config", "config.yaml", "--rewards", "1,0.5,0,0"),
+            ("check", "--only=config", "config.yaml"),
+            ("check", "--only=config", "config.yaml", "--rewards", "1,0.5,0,0"),
             config=RUNS[name].config,
             quick=name == "grpo-maxrl",
         )

@@ -60,8 +60,8 @@ _URL = re.compile(r"(?<![(<])(https?://[^\s,;]+[^\s,;.])")
 
 def summaries() -> str:
     """The lines of all built-in parts for the list of `grpo-plus plugins`, as JSON."""
-        names = {kind: [each.name for each in kind.registry.entries() if each.way == "built-in"] for kind in kinds()}
-    lines = {kind.words: {name: summary(kind, name) for name in of_kind} for kind, of_kind in names.items()}
+    names = [(kind, [each.name for each in kind.registry.entries() if each.way == "built-in"]) for kind in kinds()]
+    lines = {kind.words: {name: summary(kind, name) for name in of_kind} for kind, of_kind in names}
     return json.dumps(lines, ensure_ascii=False, indent=1) + "\n"
 
 

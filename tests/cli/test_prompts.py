@@ -122,10 +122,10 @@ def test_a_chat_template_that_opens_the_thinking_is_pointed_out(cli, config, tin
     template = thinking / "chat_template.jinja"
     template.write_text(template.read_text() + "<think>\n")
     more = {"model_name_or_path": str(thinking), "prompt": {"column": "question"}, "reward_funcs": None, "max_steps": 1}
-    out = cli.done("train", config(verifiers=["think_format"], **more))
+    cli.done("train", config(verifiers=["think_format"], **more))
     assert "think_format scores all of them 0" in caplog.text
     caplog.clear()
-    out = cli.done("train", config(verifiers=[{"name": "think_format", "prefilled": True}], **more))
+    cli.done("train", config(verifiers=[{"name": "think_format", "prefilled": True}], **more))
     assert "prefilled" not in caplog.text
 
 
