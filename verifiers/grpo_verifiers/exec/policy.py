@@ -82,7 +82,7 @@ class Policy:
         self.late += rows
         if self.late >= HOPELESS and "late" not in self._warned:
             self._warned.add("late")
-            text = "was too late on %d completions in a row, each scored 0. Is it stuck, or its timeout (%g s) too short?"
+            text = "was too late on %d completions in a row, each scored 0: is it stuck, or its timeout (%g s) short?"
             _log.warning(f"verifier %r {text}", self.label, self.late, self.timeout)
         return [blamed(outcome.message, Status.TIMEOUT)] * rows
 
@@ -97,9 +97,7 @@ class Policy:
         if "printed" not in self._warned and isinstance(first, Verdict) and LABEL in first.detail:
             self._warned.add("printed")
             text = readable(first.detail[first.detail.index(LABEL) :], MAX_DETAIL)
-            where = (
-                "Its output follows the reasons of verdicts, in the record and in `grpo-plus verify --show all`."
-            )
+            where = "Its output follows the reasons of verdicts, in the record and in `grpo-plus verify --show all`."
             _log.warning("verifier %r %s. %s", self.label, text, where)
 
     def _warn(self, outcome: Outcome) -> None:

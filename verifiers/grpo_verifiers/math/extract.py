@@ -58,7 +58,7 @@ def extract(completion: str, options: Options) -> StatedAnswers:
         return _select([value for value, _ in sentences], [], options)
     if options.last_number and (number := last_number(text)) is not None:
         return StatedAnswers((number,))
-    problem = "no answer found" if text.strip() or not completion.strip() else "only a thinking section"
+    problem = "no answer found" if text.strip() or not completion.strip() else "nothing outside the thinking section"
     return StatedAnswers(problem=problem)
 
 
