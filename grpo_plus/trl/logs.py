@@ -1,6 +1,7 @@
 """TRL's metrics and table of completions (add, capture, save and restore), and its checkpoints."""
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -154,6 +155,20 @@ def escape_printed_table(escape: Callable[[Any], Any]) -> Iterator[None]:
 
     with temporary_attribute(grpo_trainer, "print_prompt_completions_sample", escaped):
         yield
+
+
+_passed: set[str] = set()
+
+
+def _first_unrewarded(record: logging.LogRecord) -> bool:
+    """Pass TRL's warning on rows without any reward once, not at every step: the finding verifier_idle repeats it."""
+    text = str(record.msg).partition("All reward functions returned None")[1]
+    repeats = text in _passed
+    _passed.update({text} - {""})
+    return not repeats
+
+
+logging.getLogger("trl.trainer.grpo_trainer").addFilter(_first_unrewarded)
 
 
 def _refill(host: Host, table: CompletionTable) -> None:

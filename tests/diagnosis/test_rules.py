@@ -89,7 +89,7 @@ SITUATIONS = {
     "errors": ("verifier_errors", status(correct=0.5, error=0.1, timeout=0.0), OF_MATH, "warning", ["math fails on 10%", "repair it"]),
     "timeouts": ("verifier_errors", status(correct=0.2, error=0.0, timeout=0.8), OF_MATH, "severe", ["80% too late", "longer timeout of math"]),
     "unparsable": ("verifier_unparsable", status(correct=0.1, unparsable=0.9), OF_MATH, "warning", ["90%", "does not state the expected format"]),
-    "idle": ("verifier_idle", status(correct=0.0, not_applicable=1.0), OF_MATH | {"verifier_column": "kind"}, "warning", ["none of the completions was judged by the verifier math", "'kind'"]),
+    "idle": ("verifier_idle", status(correct=0.0, not_applicable=1.0), OF_MATH | {"verifier_column": "kind"}, "warning", ["math returned None for all", "'kind'"]),
     "flat": (
         "reward_flat", {"reward": lambda step: 0.4 + 0.01 * (-1) ** step, "reward_std": 0.5, "frac_reward_zero_std": 0.2}, {"learning_rate": 1e-6}, "warning",
         ["ruled out", "5e-06 instead of 1e-06"],
