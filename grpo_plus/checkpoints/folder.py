@@ -196,8 +196,8 @@ def _changed(checkpoint: Path) -> float:
 
 
 def of_other_runs(folder: Path) -> list[Path]:
-    """The checkpoints in a folder that this process has not written."""
-    return [path for path in checkpoints(folder) if path.resolve() not in _FINISHED]
+    """The complete checkpoints in a folder that this process has not written."""
+    return [path for path in checkpoints(folder) if path.resolve() not in _FINISHED and is_intact(path, hashes=False)]
 
 
 def occupied(folder: Path, old: Sequence[Path], *, resume: str, elsewhere: str, anew: str) -> str:

@@ -129,6 +129,12 @@ def test_a_situation_is_found_with_figures_and_remedy(case):
         assert 1 <= one.steps[0] <= one.steps[-1] <= steps
 
 
+def test_where_nothing_has_a_reward_only_the_idle_verifier_is_at_fault():
+    still = {"loss": 0.0, "grad_norm": 0.0, "frac_reward_zero_std": 0.0} | status(correct=0.0, not_applicable=1.0)
+    assert [one.name for one in diagnose(curves(30, {}, **still))] == ["verifier_idle"]
+    assert "no_gradient" in [one.name for one in diagnose(curves(30, {}, **still, reward=0.5))]
+
+
 @pytest.mark.parametrize("facts", [{"fp16": True}, {}], ids=["fp16", "unknown"])
 @pytest.mark.parametrize("lost", [math.inf, math.nan])
 def test_steps_that_a_loss_scaler_skips_are_sound(facts, lost):
