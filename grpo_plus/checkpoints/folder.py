@@ -122,11 +122,7 @@ def last_checkpoint(folder: Path, *, hashes: bool = True) -> Path | None:
 
 
 def finish(checkpoint: Path, step: int) -> None:
-    """Write the manifest of a checkpoint, which every process has written to its end.
-
-    Raises:
-        OSError: it cannot be written; the checkpoint is torn then.
-    """
+    """Write the manifest of a checkpoint, which every process has written to its end; after an OSError it is torn."""
     siblings = [path for path in checkpoints(checkpoint.parent) if path.name != checkpoint.name]
     manifest.write(checkpoint, step, after=max(map(written, siblings), default=0.0))
     _FINISHED.add(checkpoint.resolve())
@@ -157,11 +153,7 @@ def rotate(folder: Path, limit: int | None, best: str | Path | None = None) -> l
 
 
 def remove(checkpoint: Path) -> None:
-    """Remove a checkpoint; it is renamed first, so that no reader sees a half of it.
-
-    Raises:
-        OSError: it cannot be renamed. Files that cannot be removed after that are left for `clean`.
-    """
+    """Remove a checkpoint, renamed first, so that no reader sees a half; `clean` removes the rest."""
     aside = checkpoint.with_name(f"{_REMOVING}{checkpoint.name}-{secrets.token_hex(4)}")
     checkpoint.rename(aside)
     _remove(aside)
@@ -237,22 +229,12 @@ class CheckpointError(ConfigError):
 
 
 def resume_choice(value: Any, folder: Path) -> Choice:
-    """The checkpoint that ``resume_from_checkpoint`` means to a trainer.
-
-    ``value`` is a path, or True or ``last`` for the newest complete checkpoint in the folder.
-
-    Raises:
-        CheckpointError: there is no such checkpoint, or it is torn; names the file and the newest complete checkpoint.
-    """
+    """The checkpoint of ``resume_from_checkpoint``: a path, or True or ``last`` for the newest complete one."""
     return newest(value, folder) if value is True or value == NEWEST else by_path(Path(value), folder)
 
 
 def newest(value: Any, folder: Path) -> Choice:
-    """The newest complete checkpoint in a folder; ``value`` is that of the option.
-
-    Raises:
-        CheckpointError: none is complete; names each that is torn, and why.
-    """
+    """The newest complete checkpoint in a folder, or an error about each torn one; ``value`` is that of the option."""
     choice = choose(folder)
     if choice.checkpoint is None:
         why = f"there is nothing to resume: {folder} holds no complete checkpoint"

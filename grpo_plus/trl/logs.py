@@ -157,18 +157,11 @@ def escape_printed_table(escape: Callable[[Any], Any]) -> Iterator[None]:
         yield
 
 
-_passed: set[str] = set()
-
-
-def _first_unrewarded(record: logging.LogRecord) -> bool:
-    """Pass TRL's warning on rows without any reward once, not at every step: the finding verifier_idle repeats it."""
-    text = str(record.msg).partition("All reward functions returned None")[1]
-    repeats = text in _passed
-    _passed.update({text} - {""})
-    return not repeats
-
-
-logging.getLogger("trl.trainer.grpo_trainer").addFilter(_first_unrewarded)
+_FIRST = [True]
+"""Empty after TRL's first warning on rows without a reward; it has one at every step, and verifier_idle reports it."""
+logging.getLogger("trl.trainer.grpo_trainer").addFilter(
+    lambda record: "All reward functions returned None" not in str(record.msg) or bool(_FIRST and _FIRST.pop())
+)
 
 
 def _refill(host: Host, table: CompletionTable) -> None:
