@@ -72,6 +72,7 @@ class GRPOPlusConfig(GRPOConfig):
             `grpo_plus.recipe.settings.ReportOptions`.
         diagnosis: a judge against reward hacking, and findings that end the run, by the keys of
             `grpo_plus.recipe.settings.DiagnosisOptions`.
+        overwrite_output_dir: remove checkpoints of another run from `output_dir` before training; False refuses them.
     """
 
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, *MAPPINGS]  # noqa: SLF001, RUF012 - the host's own protocol
@@ -174,6 +175,11 @@ class GRPOPlusConfig(GRPOConfig):
             "help": "A judge against reward hacking (judge, every, sample, against); stop_on ends the run.",
             **dotted_flags("diagnosis", keys_of(OPTIONS["diagnosis"])),
         },
+    )
+
+    overwrite_output_dir: bool = field(
+        default=False,
+        metadata={"help": "Remove another run's checkpoints from output_dir, and start from the beginning."},
     )
 
     def __new__(cls, *_: Any, **values: Any) -> Self:

@@ -18,6 +18,7 @@ from trl import GRPOTrainer  # isort: skip - after the version check of the conf
 from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, recipe_of
+from grpo_plus.recipe.rewards import adopt
 from grpo_plus.recipe.table import logger, say_notes
 from grpo_plus.report.escape import escape_all
 from grpo_plus.report.write import write_report
@@ -56,9 +57,10 @@ class GRPOPlusTrainer(GRPOTrainer):
         args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
         self.card_facts: dict[str, Any] = {}  # the caller's rows of the model card, by name
         self.command: dict[str, Any] = {}  # settings of a command line outside the config, for the record
-        self.recipe = recipe_of(args)
+        more = bind_trainer_arguments(further, kwargs)
+        self.recipe, functions = adopt(recipe_of(args), args, reward_funcs, more.get("reward_processing_classes"))
         self.pipeline = Pipeline(self.recipe, step_scorer, write_report, check_hooks(hooks))
-        setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, bind_trainer_arguments(further, kwargs))
+        setup = Setup(model, functions, args, train_dataset, eval_dataset, more)
         raise_all(self.pipeline.problems(setup))
         raise_all(self._data_problems(setup))
         with self.pipeline.loading(setup):
@@ -78,8 +80,9 @@ class GRPOPlusTrainer(GRPOTrainer):
         **further: Any,
     ) -> list[Problem]:
         """Return the problems of these arguments before anything loads, for which ``__init__`` would raise."""
-        setup = Setup(model, reward_funcs, args, train_dataset, eval_dataset, dict(further))
-        return Pipeline(recipe_of(args), step_scorer, write_report).problems(setup)
+        recipe, functions = adopt(recipe_of(args), args, reward_funcs, further.get("reward_processing_classes"))
+        setup = Setup(model, functions, args, train_dataset, eval_dataset, dict(further))
+        return Pipeline(recipe, step_scorer, write_report).problems(setup)
 
     def _data_problems(self, setup: Setup) -> list[Problem]:
         """Return the problems of the rows that stop the run; log the rest on the main process."""
@@ -118,7 +121,7 @@ class GRPOPlusTrainer(GRPOTrainer):
         checkpoint, and state that does not fit begins anew.
 
         Raises:
-            CheckpointError: the checkpoint is torn, or none is whole.
+            CheckpointError: the checkpoint is torn, none is whole, or the output folder has those of another run.
             ConfigError: the processes were started with different data or models, or one lacks the checkpoint.
             StateError: its run differs from this one, or its state does not fit.
         """

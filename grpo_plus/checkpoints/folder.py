@@ -4,12 +4,14 @@ import contextlib
 import json
 import secrets
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grpo_plus.checkpoints import manifest
 from grpo_verifiers.errors import ConfigError
+from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import read_text
 
 STATE_FILE = "grpo_plus_state.json"
@@ -19,6 +21,8 @@ _WEIGHTS = ("model*.safetensors", "adapter_model.*", "pytorch_model*", "global_s
 """Files of weights, and the folders that FSDP and DeepSpeed have in their place."""
 _TRAINING_STATE = ("*optimizer*", "scheduler.pt", "rng_state*.pth", "global_step*")
 _REMOVING = ".removing-"
+_FINISHED: set[Path] = set()
+"""The checkpoints that this process has written."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +122,10 @@ def last_checkpoint(folder: Path, *, hashes: bool = True) -> Path | None:
 
 
 def finish(checkpoint: Path, step: int) -> None:
-    """Write the manifest of a checkpoint, which every process has written to its end.
-
-    Raises:
-        OSError: it cannot be written; the checkpoint is torn then.
-    """
+    """Write the manifest of a checkpoint, which every process has written to its end; after an OSError it is torn."""
     siblings = [path for path in checkpoints(checkpoint.parent) if path.name != checkpoint.name]
     manifest.write(checkpoint, step, after=max(map(written, siblings), default=0.0))
+    _FINISHED.add(checkpoint.resolve())
 
 
 def rotate(folder: Path, limit: int | None, best: str | Path | None = None) -> list[str]:
@@ -152,11 +153,7 @@ def rotate(folder: Path, limit: int | None, best: str | Path | None = None) -> l
 
 
 def remove(checkpoint: Path) -> None:
-    """Remove a checkpoint; it is renamed first, so that no reader sees a half of it.
-
-    Raises:
-        OSError: it cannot be renamed. Files that cannot be removed after that are left for `clean`.
-    """
+    """Remove a checkpoint, renamed first, so that no reader sees a half; `clean` removes the rest."""
     aside = checkpoint.with_name(f"{_REMOVING}{checkpoint.name}-{secrets.token_hex(4)}")
     checkpoint.rename(aside)
     _remove(aside)
@@ -190,6 +187,40 @@ def _changed(checkpoint: Path) -> float:
     return 0.0
 
 
+def of_other_runs(folder: Path) -> list[Path]:
+    """The complete checkpoints in a folder that this process has not written."""
+    return [path for path in checkpoints(folder) if path.resolve() not in _FINISHED and is_intact(path, hashes=False)]
+
+
+def occupied(folder: Path, old: Sequence[Path], *, resume: str, elsewhere: str, anew: str) -> str:
+    """The message on an output folder with another run's checkpoints, with the command or call of each way out."""
+    choice = choose(folder, hashes=False)
+    on = f"\n  resume {last.name}: {resume}" if (last := choice.checkpoint) else ""
+    torn = "" if last else f" None is complete: {'; '.join(choice.passed_over)}."
+    return (
+        f"output_dir {folder} holds {counted(len(old), 'checkpoint')} of an earlier run.{torn} Either:{on}\n"
+        f"  start anew elsewhere:  {elsewhere}\n"
+        f"  start anew here:       {anew}   (removes {_names(old)})"
+    )
+
+
+def empty(folder: Path, old: Sequence[Path]) -> list[str]:
+    """Remove another run's checkpoints, rests of interrupted removals and the model's manifest; return a line on it."""
+    try:
+        clean(folder)
+        unseal_model(folder)
+        for path in old:
+            remove(path)
+    except OSError as error:
+        problem = f"output_dir {folder}: {error.filename} cannot be removed ({error.strerror})."
+        raise CheckpointError([problem]) from error
+    return [f"Removed {_names(old)} from {folder} (overwrite_output_dir)."] if old else []
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return paths[0].name if len(paths) == 1 else f"{paths[0].name} to {paths[-1].name}"
+
+
 NEWEST = "last"
 
 
@@ -198,22 +229,12 @@ class CheckpointError(ConfigError):
 
 
 def resume_choice(value: Any, folder: Path) -> Choice:
-    """The checkpoint that ``resume_from_checkpoint`` means to a trainer.
-
-    ``value`` is a path, or True or ``last`` for the newest complete checkpoint in the folder.
-
-    Raises:
-        CheckpointError: there is no such checkpoint, or it is torn; names the file and the newest complete checkpoint.
-    """
+    """The checkpoint of ``resume_from_checkpoint``: a path, or True or ``last`` for the newest complete one."""
     return newest(value, folder) if value is True or value == NEWEST else by_path(Path(value), folder)
 
 
 def newest(value: Any, folder: Path) -> Choice:
-    """The newest complete checkpoint in a folder; ``value`` is that of the option.
-
-    Raises:
-        CheckpointError: none is complete; names each that is torn, and why.
-    """
+    """The newest complete checkpoint in a folder, or an error about each torn one; ``value`` is that of the option."""
     choice = choose(folder)
     if choice.checkpoint is None:
         why = f"there is nothing to resume: {folder} holds no complete checkpoint"

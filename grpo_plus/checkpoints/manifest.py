@@ -45,17 +45,10 @@ class ManifestError(ValueError):
 def write(
     folder: Path, step: int, files: Iterable[Path] | None = None, *, after: float = 0.0, name: str = FILE
 ) -> None:
-    """Sync every file of a folder to the disk, then write the manifest of them in one go.
+    """Sync every file of a folder to the disk, then write the manifest of them in one go, after ``step`` steps.
 
-    Args:
-        folder: all of its files are finished.
-        step: optimizer steps so far.
-        files: those that belong to the manifest; unset: all, in folders, too. Links to files are followed.
-        after: the manifest's time is later than this one, even where the clock was set back.
-        name: of the manifest.
-
-    Raises:
-        OSError: a file cannot be read or synced, or the disk is full; there is no new manifest then.
+    Unset, ``files`` are all, in folders, too. The manifest's time is later than ``after``, even where the clock was set
+    back. After an OSError (a file cannot be read or synced, a full disk) there is no new manifest.
     """
     paths = sorted(_files(folder) if files is None else files)
     with ThreadPoolExecutor(_THREADS) as threads:

@@ -73,10 +73,6 @@ class PlusScriptArguments(ScriptArguments):
     allow_changes: bool = field(
         default=False, metadata={"help": "Resume a run that differs from the checkpoint's; the differences are logged."}
     )
-    overwrite_output_dir: bool = field(
-        default=False,
-        metadata={"help": "Remove another run's checkpoints from output_dir, and start from the beginning."},
-    )
 
     def __post_init__(self) -> None:
         """Read the mappings and refuse unknown keys."""

@@ -20,17 +20,15 @@ from grpo_plus.checkpoints.folder import (
     by_path,
     checkpoints,
     choose,
-    clean,
+    empty,
     is_intact,
     is_model_of,
     newest,
+    occupied,
     read_json,
-    remove,
-    unseal_model,
     weights_only,
 )
 from grpo_plus.cli import UserError
-from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import open_own, read_text
 
 LOCK = "_grpo_plus.lock"
@@ -119,33 +117,19 @@ def prepare(folder: Path, *, value: Any, resumes: bool, overwrite: bool, command
         return old
     if str(value).strip().lower() == AUTO:
         return []
-    choice = choose(folder, hashes=False)
-    on = f"\n  resume {last.name}: {command} --resume_from_checkpoint last" if (last := choice.checkpoint) else ""
-    torn = "" if last else f" None is complete: {'; '.join(choice.passed_over)}."
-    raise UserError(
-        f"output_dir {folder} holds {counted(len(old), 'checkpoint')} of an earlier run.{torn} Either:{on}\n"
-        f"  start anew elsewhere:  {elsewhere} --output_dir {folder}-2\n"
-        f"  start anew here:       {command} --overwrite_output_dir   (removes {_names(old)})"
-    )
+    resume, anew = f"{command} --resume_from_checkpoint last", f"{command} --overwrite_output_dir"
+    raise UserError(occupied(folder, old, resume=resume, elsewhere=f"{elsewhere} --output_dir {folder}-2", anew=anew))
 
 
 def clear(folder: Path, old: list[Path], *, resumes: bool) -> list[str]:
     """Remove checkpoints and files left by killed runs; return the messages about it."""
     try:
-        clean(folder)
-        unseal_model(folder)
-        for path in old:
-            remove(path)
-    except OSError as error:
-        raise UserError(f"output_dir {folder}: {error.filename} cannot be removed ({error.strerror}).") from error
-    if old:
-        return [f"Removed {_names(old)} from {folder} (overwrite_output_dir)."]
+        removed = empty(folder, old)
+    except CheckpointError as error:
+        raise UserError(str(error)) from error
     models = (*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin"))
-    return [f"{folder} holds a model already, which this run will replace."] if models and not resumes else []
-
-
-def _names(paths: list[Path]) -> str:
-    return paths[0].name if len(paths) == 1 else f"{paths[0].name} to {paths[-1].name}"
+    replaced = [f"{folder} holds a model already, which this run will replace."] if models and not resumes else []
+    return removed or replaced
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypedDict
 
 from grpo_plus.cli import UserError
 from grpo_plus.recipe.values import checked_mapping
+from grpo_plus.trl.fields import prompt_problem
 from grpo_verifiers.errors.messages import unknown, without_middle
 from grpo_verifiers.options import Matches
 
@@ -137,16 +138,15 @@ def maker(prompt: Mapping[str, Any], *, chat: bool) -> Callable[[Mapping[str, An
 
     def make(row: Mapping[str, Any]) -> Any:
         question = filled(prompt["user"], row) if "user" in prompt else row[prompt.get("column", "prompt")]
-        if isinstance(question, list):
-            if system and question and question[0].get("role") == "system":
+        if not isinstance(question, str):
+            if problem := prompt_problem(question, f"prompt: a row of column {prompt.get('column', 'prompt')!r}"):
+                raise UserError(problem)
+            if system and question[0].get("role") == "system":
                 raise UserError(
                     "prompt: a system message is set (by system or template), but the dataset's conversations begin "
                     f"with one already ({question[0].get('content')!r:.80}): keep one of the two."
                 )
             return [{"role": "system", "content": system}, *question] if system else question
-        if not isinstance(question, str):
-            name = prompt.get("column", "prompt")
-            raise UserError(f"prompt: a row of column {name!r} holds {question!r}, expected text or a conversation.")
         if not chat:
             return f"{system}\n\n{question}" if system else question
         return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": question}]

@@ -83,7 +83,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
         resumes, value = start.choice.checkpoint is not None, args.resume_from_checkpoint
         old: list[Path] = []
         if _is_main():
-            overwrite = script.overwrite_output_dir
+            overwrite = args.overwrite_output_dir
             bare = plain_command(arguments, {"--output_dir"})
             old = prepare(folder, value=value, resumes=resumes, overwrite=overwrite, command=command, elsewhere=bare)
         try:

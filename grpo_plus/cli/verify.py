@@ -1,13 +1,13 @@
 """``grpo-plus verify``: score a file of completions with one verifier or several."""
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from grpo_plus.record.files import plain
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import readable, unknown, without_middle
 from grpo_verifiers.exec.printed import has_reason
-from grpo_verifiers.files import open_own
 from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.verdict import MAX_DETAIL, Status, Verdict
 
@@ -67,8 +66,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "disagree: if verifiers do",
     )  # fmt: skip
     parser.add_argument("--show-rows", type=int, default=20, metavar="N", help="limit of --show (default: 20)")
-    parser.add_argument("--out", type=Path, help="results file (.jsonl); default: a new one in the folder of the data")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing results file")
+    parser.add_argument("--out", type=Path, help="also write all verdicts to this file (.jsonl)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing results file (--out)")
     parser.add_argument(
         "--check-golds", action="store_true", help="score no completions, check that every gold answer accepts itself"
     )
@@ -99,13 +98,14 @@ def _verify(verifiers: "Sequence[Verifier]", statuses: Sequence[str], options: a
     if options.check_golds:
         return max(_check_golds(verifier, rows, named=len(verifiers) > 1) for verifier in verifiers)
     results = VerifyResults([verifier.label for verifier in verifiers], statuses, options.show_rows)
-    file, path = open_results(options.out, options.data, overwrite=options.overwrite)
-    with file:
+    with open_results(options.out, overwrite=options.overwrite) as file:
         for lines in _lines(verifiers, rows, options):
             results.add(lines)
-            file.writelines(map(as_line, lines))
-    results.show(path)
-    print(f"results: {path}")
+            if file is not None:
+                file.writelines(map(as_line, lines))
+    results.show()
+    if file is not None:
+        print(f"results: {options.out}")
     return int(results.failed)
 
 
@@ -198,7 +198,7 @@ class VerifyResults:
         """True if a row has no verdict."""
         return any(counts["error"] or counts["timeout"] for counts in self.statuses.values())
 
-    def show(self, file: Path) -> None:
+    def show(self) -> None:
         """Print the tables and the selected rows."""
         from rich.console import Console
 
@@ -213,7 +213,7 @@ class VerifyResults:
         for lines in self.shown:
             print("\n".join(shown_row(lines)))
         if self.more:
-            print(f"\n{self.more} more rows match: --show-rows shows more, and {file} has all.")
+            print(f"\n{self.more} more rows match: --show-rows shows more, --out FILE has all.")
         elif self.selected and not self.shown:
             print(f"\nno row matches --show ({', '.join(self.selected)}).")
 
@@ -292,29 +292,17 @@ def read_statuses(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(statuses))
 
 
-def open_results(out: Path | None, data: str, *, overwrite: bool) -> tuple[IO[str], Path]:
-    """Open a new results file: ``out``, or a free name in the folder of the data."""
-    settings: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
-    source = Path(data).expanduser()
-    default = source.with_suffix(".verdicts.jsonl") if source.is_file() else Path(f"{source.name}.verdicts.jsonl")
-    path = out or default
+def open_results(out: Path | None, *, overwrite: bool) -> contextlib.AbstractContextManager[IO[str] | None]:
+    """Open the results file, which may be a link or ``/dev/stdout``; None without one."""
+    if out is None:
+        return contextlib.nullcontext()
+    if out.is_file() and not overwrite and not _is_output(out):
+        raise UserError(f"{out} exists already: name another file with --out, or pass --overwrite.")
     try:
-        if out is not None:  # a path from the user may be a link or /dev/stdout; the default path may not
-            if out.is_file() and not overwrite and not _is_output(out):
-                raise UserError(f"{out} exists already: name another file with --out, or pass --overwrite.")
-            out.parent.mkdir(parents=True, exist_ok=True)
-            return out.open("w", **settings), out
-        if overwrite:
-            return open_own(path, "w", **settings), path
-        for number in count(1):
-            free = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
-            try:
-                return open_own(free, "x", **settings), free
-            except FileExistsError:
-                continue
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return out.open("w", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise UserError(f"the results file {path} cannot be written: {error}. Name another with --out.") from error
-    raise AssertionError("numbers do not end")
+        raise UserError(f"the results file {out} cannot be written: {error}. Name another with --out.") from error
 
 
 def _is_output(path: Path) -> bool:

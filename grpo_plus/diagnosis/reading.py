@@ -142,9 +142,10 @@ def learned(curves: Curves) -> bool:
 
 
 def failing(curves: Curves) -> bool:
-    """Return True if a verifier fails on half of the completions or more, which explains any rewards."""
+    """Return True if a verifier fails on half of the completions or more, or nothing has a reward."""
     broken = [[status(curves, label, name) for name in ("error", "timeout")] for label in labels(curves)]
-    return any(fsum(window.mean for window in pair if window.values) >= HALF for pair in broken)
+    unrewarded = bool(broken) and not curves.last("reward", WINDOW).values
+    return unrewarded or any(fsum(window.mean for window in pair if window.values) >= HALF for pair in broken)
 
 
 def slower(curves: Curves) -> str:

@@ -3,6 +3,7 @@
 from grpo_plus.diagnosis.curves import Curves, MetricWindow
 from grpo_plus.diagnosis.finding import Finding, rule
 from grpo_plus.diagnosis.reading import labels, status
+from grpo_verifiers.verifying import BUILTINS
 
 LEAST = 5
 FAILING = 0.02
@@ -73,15 +74,16 @@ def _not_applicable(curves: Curves) -> Finding | None:
     idle = [label for label, (share, _) in shares.items() if share >= NEVER]
     if not idle:
         return None
-    column = curves.fact("verifier_column")
-    names = " or ".join(idle)
+    column, window = curves.fact("verifier_column"), shares[idle[0]][1]
+    rows = len(window.values) * (curves.number("groups") or 0) * (curves.number("num_generations") or 1)
+    own = {curves.fact("verifiers", {}).get(label, label) for label in idle} - {*BUILTINS}
+    cause = "a return is missing, or its column is the wrong one" if own else "no row concerns it, or has a gold"
     return Finding(
         "verifier_idle",
         "warning",
-        f"none of the completions was judged by the verifier {names}",
-        "none of the rows concern it, or it returns None"
-        + f", or no row names it in the column {column!r}" * bool(column),
-        f"look at its columns and its return value{f', and at the column {column}' if column else ''}, or remove it",
+        f"the verifier {' or '.join(idle)} returned None for all{f' {rows:.0f}' if rows else ''} completions",
+        cause + f", or no row names it in the column {column!r}" * bool(column),
+        f"look at its columns{f', the column {column}' if column else ''} and at grpo-plus verify, or remove it",
         {f"verifiers/{label}/status/not_applicable": shares[label][0] for label in idle},
-        shares[idle[0]][1].ends,
+        window.ends,
     )

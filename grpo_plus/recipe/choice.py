@@ -19,23 +19,11 @@ class ConfigFacts:
     """Fields by name, keys of a part as ``field.key``; a field at its default is None, as if it were left out.
 
     Attributes:
-        config: the config.
-        recipe: its parts.
         size: completions of a prompt.
-        objective: the objective; None for TRL's own loss.
-        surrogate: its piece.
         dead: the way with dead groups; None keeps them.
         after: the completions after which roulette looks at a group.
-        reads_values: an estimator reads a critic's values.
-        reads_states: an estimator reads states of an environment.
         too_few: the reason why an estimator wants more completions of a prompt.
-        weighted: the selection gives groups weights.
-        stops: inner iterations may end early.
-        labels_steps: a reward model learns from the steps of verifiers.
-        deepspeed: the config or a launcher turns DeepSpeed on.
-        fsdp: the config or a launcher turns FSDP on.
         elsewhere: a field that moves sampling out of TRL's own loop.
-        accelerator: the options of accelerate.
         reshaping: settings of the sampler that log-probabilities leave out.
     """
 

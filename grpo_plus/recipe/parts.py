@@ -119,6 +119,7 @@ def read_recipe(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[Rec
         rollout=replace(options["rollout"], how=how or ("auto" if lean else "stock")),
         rollout_is_set=how is not None,
         report=replace(options["report"], record=own if record is None else bool(record)),
+        report_is_set=record is not None,
         names=names,
         keywords=keywords,
         origins=origins,

@@ -75,8 +75,8 @@ class Recipe:
         monitor: the judge that samples of training are shown to; None: there is none.
         stop_on: names of the findings that end the run.
         rollout: the sampling of completions, with ``how`` decided.
-        rollout_is_set: the config decides it.
         report: its record and report, with ``record`` decided.
+        rollout_is_set: the config decides it; so ``report_is_set``.
         names: advantage, objective and selection as the config names them.
         keywords: theirs, as they are written.
         origins: part (advantage, objective, selection, label of a verifier) to ``built-in``, ``registered``,
@@ -102,6 +102,7 @@ class Recipe:
     rollout: RolloutOptions = field(default_factory=lambda: RolloutOptions("stock"))
     rollout_is_set: bool = False
     report: ReportOptions = field(default_factory=lambda: ReportOptions(record=False))
+    report_is_set: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     keywords: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)

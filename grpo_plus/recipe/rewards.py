@@ -5,15 +5,16 @@ than that of the steps' source has a weight, else 0. It is 0 too if another part
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from grpo_plus.advantages import Estimator, get_advantage, parameters_of
 from grpo_plus.checkpoints.reward_model import read_kind
-from grpo_plus.recipe.entries import VerifierEntry
+from grpo_plus.recipe.entries import VerifierEntry, VerifierPart
 from grpo_plus.recipe.recipe import Chosen, Recipe
 from grpo_plus.recipe.settings import DEFAULT_WEIGHT, REWARD_MODEL, RewardModelOptions
+from grpo_verifiers import Verifier
 from grpo_verifiers.errors.messages import unknown
 
 
@@ -31,6 +32,25 @@ def named_weights(recipe: Recipe, functions: Sequence[str]) -> list[tuple[str, f
     return [
         (name, float(weight if mine is None else mine)) for name, weight, mine in zip(names, weights, own, strict=True)
     ]
+
+
+def adopt(recipe: Recipe, args: Any, reward_funcs: Any, processors: Any = None) -> tuple[Recipe, Any]:
+    """Move the verifiers among a trainer's reward functions to those of the recipe; unless it is set, keep a record.
+
+    They stay if their place counts (for ``reward_weights`` or ``processors``), if rows name their verifier, or if two
+    labels are equal. A plain `GRPOConfig` trains as in TRL.
+    """
+    functions = list(reward_funcs) if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+    own = [each for each in functions if isinstance(each, Verifier)]
+    rest = [each for each in functions if not isinstance(each, Verifier)]
+    if not own or not hasattr(args, "current_recipe"):
+        return recipe, reward_funcs
+    report = recipe.report if recipe.report_is_set else replace(recipe.report, record=True)
+    parts = (*(VerifierPart(VerifierEntry(each.label, each.label), each) for each in own), *recipe.verifiers)
+    stays = processors is not None or (args.reward_weights is not None and functions != [*rest, *own])
+    if stays or recipe.verifier_column is not None or len({part.label for part in parts}) < len(parts):
+        return replace(recipe, report=report), reward_funcs
+    return replace(recipe, report=report, verifiers=parts), rest
 
 
 def weight_problems(recipe: Recipe, functions: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ import enum
 import os
 import typing
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from functools import lru_cache
 from numbers import Real
@@ -263,6 +264,9 @@ def _plain(spec: "Field[Any]", kinds: set[Any], value: Any) -> Any:
     """
     if spec.name in OFF_VALUES and (value is False or (value is None and spec.default is not None)):
         return OFF_VALUES[spec.name] if value is False else default_of(spec)
+    if isinstance(value, str) and kinds - {NoneType} <= {bool, int, float}:
+        with suppress(yaml.YAMLError):
+            value = numbers(yaml.load(value, StrictLoader))  # noqa: S506 - a subclass of the safe loader
     optional = spec.default is None or spec.default_factory is not MISSING
     if optional and spec.name not in ALSO and is_off(value) and any(kind is dict or _items(kind) for kind in kinds):
         return default_of(spec)

@@ -57,6 +57,7 @@ from grpo_plus.training.update import (
     StockLoss,
     UpdateEngine,
 )
+from grpo_plus.trl.fields import data_problem
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import next_checkpoint_folder
 from grpo_verifiers.errors import Problem
@@ -133,7 +134,8 @@ class Pipeline:
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Problems of the trainer's arguments."""
-        return [*name_problems(self.stages), *(one for stage in self.stages for one in stage.problems(setup))]
+        own = [*name_problems(self.stages), *filter(None, (data_problem(*each) for each in setup.datasets()))]
+        return [*own, *(one for stage in self.stages for one in stage.problems(setup))]
 
     @contextmanager
     def loading(self, setup: Setup) -> Iterator[None]:

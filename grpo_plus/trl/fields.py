@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from grpo_plus.trl.host import Loop, temporary_attribute
+from grpo_verifiers.errors.messages import short
 
 CONFIG_SOURCES = (
     ("transformers", "training_args.py", "TrainingArguments"),
@@ -86,6 +87,33 @@ def bind_trainer_arguments(further: Sequence[Any], keywords: Mapping[str, Any]) 
 
     first = (None,) * 6  # self, model, reward_funcs, args, train_dataset, eval_dataset
     return dict(list(inspect.signature(GRPOTrainer.__init__).bind(*first, *further, **keywords).arguments.items())[6:])
+
+
+_QUESTIONS = ("question", "problem", "instruction", "query", "input", "text", "messages", "conversations")
+
+
+def data_problem(name: str, rows: Any, columns: Sequence[str]) -> str:
+    """The reason why TRL cannot read the prompts of a dataset, by its columns and first row; empty if it can."""
+    if getattr(rows, "format", {}).get("type") == "custom":  # a transform may add them
+        return ""
+    if "prompt" in columns:
+        return (
+            prompt_problem(rows[0]["prompt"], f"{name}: the prompt of row 0") if getattr(rows, "__len__", int)() else ""
+        )
+    best = next((each for each in _QUESTIONS if each in columns), "question")
+    rename = f"dataset.rename_column({best!r}, 'prompt')"
+    return f"{name} has no column 'prompt'. There is: {', '.join(columns)}. Rename the one with the question: {rename}."
+
+
+def prompt_problem(prompt: Any, where: str) -> str:
+    """The reason why TRL cannot read a prompt; empty for text and for messages. ``where`` names it."""
+    messages = prompt if isinstance(prompt, list) else [prompt]
+    keys = [{*message} if isinstance(message, Mapping) else set() for message in messages]
+    if isinstance(prompt, str) or (keys and all("role" in each and each & {"content", "tool_calls"} for each in keys)):
+        return ""
+    turn = "{'role': 'user' if turn['from'] == 'human' else 'assistant', 'content': turn['value']}"
+    way = f" Convert turns with from and value to {turn} by dataset.map." if keys and "from" in keys[0] else ""
+    return f"{where} is {short(prompt)}, expected text or messages with role and content.{way}"
 
 
 def supervised_trainer(model: str, settings: Mapping[str, Any], rows: Any, tokenizer: Any, **further: Any) -> Loop:

@@ -1,6 +1,7 @@
 """TRL's metrics and table of completions (add, capture, save and restore), and its checkpoints."""
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -154,6 +155,13 @@ def escape_printed_table(escape: Callable[[Any], Any]) -> Iterator[None]:
 
     with temporary_attribute(grpo_trainer, "print_prompt_completions_sample", escaped):
         yield
+
+
+_FIRST = [True]
+"""Empty after TRL's first warning on rows without a reward; it has one at every step, and verifier_idle reports it."""
+logging.getLogger("trl.trainer.grpo_trainer").addFilter(
+    lambda record: "All reward functions returned None" not in str(record.msg) or bool(_FIRST and _FIRST.pop())
+)
 
 
 def _refill(host: Host, table: CompletionTable) -> None:

@@ -111,8 +111,8 @@ def completions(folder):
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_verify_scores_a_file(cli, completions, kind):
     flags = ("--verifier", "exact", "--completion-column", "text", "--column", "answer=gold")
-    out = cli.done("verify", completions / f"done.{kind}", *flags)
-    results = [json.loads(line) for line in (completions / "done.verdicts.jsonl").read_text().splitlines()]
+    out = cli.done("verify", completions / f"done.{kind}", *flags, "--out", completions / "out.jsonl")
+    results = [json.loads(line) for line in (completions / "out.jsonl").read_text().splitlines()]
     assert [row["row"] for row in results] == list(range(len(ROWS)))
     assert [row["score"] for row in results] == [score for *_, score in ROWS]
     assert "rows: 5, mean score: 0.4000" in out
@@ -125,8 +125,10 @@ def test_verify_writes_reasons_that_are_no_unicode(cli, tmp_path):
         "def loud(completion):\n    return Verdict(0.0, detail='\\ud800\\x00 ' + completion)\n"
     )
     (tmp_path / "data.jsonl").write_text('{"completion": "x"}\n')
-    cli.done("verify", tmp_path / "data.jsonl", "--verifier", f"{tmp_path}/loud.py:loud")
-    (row,) = map(json.loads, (tmp_path / "data.verdicts.jsonl").read_text(encoding="utf-8").splitlines())
+    cli.done(
+        "verify", tmp_path / "data.jsonl", "--verifier", f"{tmp_path}/loud.py:loud", "--out", tmp_path / "out.jsonl"
+    )
+    (row,) = map(json.loads, (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines())
     assert row["detail"] == "?\ufffd x"
 
 

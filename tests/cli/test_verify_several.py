@@ -24,8 +24,8 @@ def lines(path):
 
 @pytest.mark.slow
 def test_each_of_several_verifiers_judges_every_row_and_only_so_many_rows_are_shown(cli, data):
-    out = cli.done("verify", data, *BOTH)
-    found = lines(data.with_suffix(".verdicts.jsonl"))
+    out = cli.done("verify", data, *BOTH, "--out", data.with_suffix(".out"))
+    found = lines(data.with_suffix(".out"))
     assert [(line["row"], line["verifier"], line["score"]) for line in found] == [
         (0, "exact", 1.0), (0, "numeric", 1.0), (1, "exact", 0.0), (1, "numeric", 1.0),
         (2, "exact", 0.0), (2, "numeric", 0.0), (3, "exact", 0.0), (3, "numeric", 0.0),
@@ -44,9 +44,9 @@ SHOWN = {"wrong": "123", "timeout": "", "timeout,correct": "01", "timeout disagr
 @pytest.mark.parametrize(("asked", "rows"), SHOWN.items())
 def test_rows_are_shown_with_completion_gold_verdict_and_reason(cli, data, asked, rows):
     flags = [word for each in asked.split() for word in ("--show", each)]
-    out = cli.done("verify", data, *BOTH, *flags)
+    out = cli.done("verify", data, *BOTH, *flags, "--out", data.with_suffix(".out"))
     assert [line.removeprefix("row ") for line in out.splitlines() if line.startswith("row ")] == [*rows]
-    assert KEY not in out + data.with_suffix(".verdicts.jsonl").read_text(encoding="utf-8")
+    assert KEY not in out + data.with_suffix(".out").read_text(encoding="utf-8")
     assert ("the key is (hidden)" in out) == ("2" in rows)
     if "1" in rows:
         shown = out[out.index("row 1") :].splitlines()
@@ -57,18 +57,16 @@ def test_rows_are_shown_with_completion_gold_verdict_and_reason(cli, data, asked
         assert "no row matches --show (timeout)" in out
 
 
-def test_earlier_results_are_never_overwritten(cli, data):
-    names = ["done.verdicts.jsonl", "done.verdicts-2.jsonl", "done.verdicts-3.jsonl"]
-    texts = []
-    for name in names:
-        assert f"results: {data.with_name(name)}" in cli.done("verify", data, *BOTH)
-        texts.append(data.with_name(name).read_text())
-        data.with_name(name).write_text(texts[-1] + f'"{name}"\n')
-    for name, text in zip(names, texts, strict=True):
-        assert data.with_name(name).read_text() == text + f'"{name}"\n'
-    err = cli.refused("verify", data, *BOTH, "--out", data.with_name(names[0]))
-    assert "exists already: name another file with --out, or pass --overwrite." in err
-    assert data.with_name(names[0]).read_text().endswith(f'"{names[0]}"\n')
+def test_results_are_written_to_a_file_of_the_users_only_and_earlier_ones_stay(cli, data):
+    out = data.with_name("results.jsonl")
+    cli.done("verify", data, *BOTH)
+    assert not list(data.parent.glob("*verdicts*"))
+    assert f"results: {out}" in cli.done("verify", data, *BOTH, "--out", out)
+    out.write_text("earlier")
+    assert "exists already" in cli.refused("verify", data, *BOTH, "--out", out)
+    assert out.read_text() == "earlier"
+    cli.done("verify", data, *BOTH, "--out", out, "--overwrite")
+    assert len(lines(out)) == 2 * len(ROWS)
 
 
 def test_options_of_one_of_several_carry_its_label(cli, data):
@@ -81,7 +79,7 @@ def test_a_completion_may_be_a_chat(cli, folder):
     chat = [{"role": "assistant", "content": "so 4"}]
     (folder / "chats.jsonl").write_text(json.dumps({"completion": chat, "answer": "4"}) + "\n")
     flags = ("--verifier", "numeric", "--option", "source=last", "--show", "all")
-    out = cli.done("verify", folder / "chats.jsonl", *flags)
-    (line,) = lines(folder / "chats.verdicts.jsonl")
+    out = cli.done("verify", folder / "chats.jsonl", *flags, "--out", folder / "out.jsonl")
+    (line,) = lines(folder / "out.jsonl")
     assert (line["completion"], line["score"]) == (chat, 1.0)
     assert "so 4" in out

@@ -74,4 +74,4 @@ def test_a_number_that_was_a_text_is_one_other_values_are_named_and_names_may_ha
     (place / "truths.jsonl").write_text('{"completion": true, "answer": "4"}\n')
     err = cli.refused("verify", "truths.jsonl", "--verifier", "exact")
     assert "completion 0 is True, expected a string or a list of chat messages" in err
-    assert "results: with space.verdicts.jsonl" in cli.done("verify", "with space.jsonl", "--verifier", "exact")
+    assert "rows: 1" in cli.done("verify", "with space.jsonl", "--verifier", "exact")

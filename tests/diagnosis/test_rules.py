@@ -89,7 +89,7 @@ SITUATIONS = {
     "errors": ("verifier_errors", status(correct=0.5, error=0.1, timeout=0.0), OF_MATH, "warning", ["math fails on 10%", "repair it"]),
     "timeouts": ("verifier_errors", status(correct=0.2, error=0.0, timeout=0.8), OF_MATH, "severe", ["80% too late", "longer timeout of math"]),
     "unparsable": ("verifier_unparsable", status(correct=0.1, unparsable=0.9), OF_MATH, "warning", ["90%", "does not state the expected format"]),
-    "idle": ("verifier_idle", status(correct=0.0, not_applicable=1.0), OF_MATH | {"verifier_column": "kind"}, "warning", ["none of the completions was judged by the verifier math", "'kind'"]),
+    "idle": ("verifier_idle", status(correct=0.0, not_applicable=1.0), OF_MATH | {"verifier_column": "kind"}, "warning", ["math returned None for all", "'kind'"]),
     "flat": (
         "reward_flat", {"reward": lambda step: 0.4 + 0.01 * (-1) ** step, "reward_std": 0.5, "frac_reward_zero_std": 0.2}, {"learning_rate": 1e-6}, "warning",
         ["ruled out", "5e-06 instead of 1e-06"],
@@ -127,6 +127,12 @@ def test_a_situation_is_found_with_figures_and_remedy(case):
         assert one.values.keys()
         assert all(math.isfinite(value) for value in one.values.values())
         assert 1 <= one.steps[0] <= one.steps[-1] <= steps
+
+
+def test_where_nothing_has_a_reward_only_the_idle_verifier_is_at_fault():
+    still = {"loss": 0.0, "grad_norm": 0.0, "frac_reward_zero_std": 0.0} | status(correct=0.0, not_applicable=1.0)
+    assert [one.name for one in diagnose(curves(30, {}, **still))] == ["verifier_idle"]
+    assert "no_gradient" in [one.name for one in diagnose(curves(30, {}, **still, reward=0.5))]
 
 
 @pytest.mark.parametrize("facts", [{"fp16": True}, {}], ids=["fp16", "unknown"])

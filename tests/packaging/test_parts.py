@@ -96,7 +96,7 @@ CASES = [
     ("exact", "4", {"answer": ""}, (None, "error")),
     ("numeric", "4", {"answer": "four"}, (None, "error")),
     ("math", "The answer is 0.6.", {"answer": r"\frac{"}, (None, "not_applicable")),
-    ("json_schema", "{}", {"row_schema": {"type": "no"}}, (None, "error")),
+    ("json_schema", "{}", {"options": {"schema": {}}, "row_schema": {"type": "no"}}, (None, "error")),
     ("language", "four 四四", {"options": {"language": "en"}}, (2 / 3, "partial")),
     ("language", "four", {"prompt": "4"}, (None, "not_applicable")),
     ("regex", "a" * 60 + "!", {"options": {"pattern": "(a+)+b"}, "timeout": 0.5}, (0, "timeout")),

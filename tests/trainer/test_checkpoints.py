@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from peft import LoraConfig
 from transformers import TrainerCallback
+from trl import GRPOConfig
 
+from grpo_plus import GRPOPlusTrainer
 from grpo_plus.checkpoints import manifest
 from grpo_plus.checkpoints.folder import (
     STATE_FILE,
@@ -124,6 +127,19 @@ def test_a_trainer_takes_the_newest_whole_checkpoint_and_never_a_torn_one(build,
         trained(**SAVING, resume=True)
     for step, why in ((1, "it was never finished"), (2, "it was never finished"), (3, "optimizer.pt has 10 of")):
         assert f"checkpoint-{step} is passed over: {why}" in str(caught.value)
+
+
+def test_another_runs_checkpoints_are_refused_or_removed_and_those_of_this_process_are_not(trained, saved, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(saved(max_steps=3), folder)  # as if another process had written them
+    same = SAVING | {"output_dir": str(folder)}
+    with pytest.raises(CheckpointError, match="3 checkpoints of an earlier run"):
+        trained(**same)
+    trained(GRPOPlusTrainer, GRPOConfig, **same, save_total_limit=9)  # a plain config trains as in TRL
+    assert len(checkpoints(folder)) == 3
+    trained(**same, overwrite_output_dir=True).train()
+    assert len(checkpoints(folder)) == 2
+    trained(**same)
 
 
 def test_going_on_from_an_older_checkpoint_makes_a_branch_that_counts(trained, saved, tmp_path):

@@ -55,8 +55,8 @@ def test_the_table_of_the_host_is_short_and_names_its_fields():
     assert set(NUMBERS) & ours <= {name for rule in OURS for name in rule.names.split()}
 
 
-NO_NUMBERS = [True, False, "12", "many", [1], {}, math.nan, -math.inf, 1j]
-NO_SWITCHES = [0, 1, 2, -1.5, "false", "yes", [], {}]
+NO_NUMBERS = [True, False, "1 2", "many", [1], {}, math.nan, -math.inf, 1j]
+NO_SWITCHES = [0, 1, 2, -1.5, "maybe", "1", [], {}]
 
 
 @pytest.mark.parametrize(("names", "values"), [(NUMBERS, NO_NUMBERS), (SWITCHES, NO_SWITCHES)], ids=["numbers", "switches"])  # fmt: skip
@@ -66,6 +66,16 @@ def test_what_is_no_number_or_truth_value_is_refused_for_every_field_of_that_typ
             text = judge(GRPOPlusConfig, {name: value}).problems.get(name, "")
             outside = isinstance(value, float) and math.isinf(value) and name not in RANGES  # is the host's to judge
             assert outside or (text.startswith(f"{name} is ") and "expected" in text), (name, value)
+
+
+def test_texts_of_numbers_and_truth_values_are_read_as_in_a_file():
+    texts = {"learning_rate": "1e-5", "max_steps": "8", "use_cpu": "true", "bf16": "no"}
+    assert judge(GRPOPlusConfig, texts).instead == {
+        "learning_rate": 1e-5,
+        "max_steps": 8,
+        "use_cpu": True,
+        "bf16": False,
+    }
 
 
 def outside(rule, name):

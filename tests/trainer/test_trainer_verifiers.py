@@ -80,6 +80,43 @@ def test_verifiers_stand_beside_reward_functions(checked):
     assert list(trainer._logs["extra"]["long_reason"]) == [""] * 8
 
 
+def test_verifiers_among_the_reward_functions_are_those_of_the_config(build):
+    exact, lengths = get_verifier("exact"), get_verifier("test_length", unit=2)
+    trainer = build(trainer={"reward_funcs": [exact, one, lengths]}, verifiers=["numeric"])
+    assert trainer.reward_func_names == ["one", "exact", "test_length", "numeric"]
+    assert trainer.pipeline.verifiers.labels == ["exact", "test_length", "numeric"]
+    weighted = build(trainer={"reward_funcs": [exact, one]}, reward_weights=[1.0, 0.5])  # their places count
+    assert (weighted.reward_func_names, weighted.pipeline.verifiers.labels) == (["exact", "one"], [])
+    assert weighted.pipeline.recorder is not None
+    assert build(trainer={"reward_funcs": [exact]}, report=False).pipeline.recorder is None
+    with pytest.raises(ConfigError, match="no column 'nowhere'"):
+        build(trainer={"model": "/no/model", "reward_funcs": get_verifier("exact", columns={"answer": "nowhere"})})
+
+
+TURN = {"from": "human", "value": "1+1"}
+PROMPTS = {
+    "named otherwise": ({"question": "1+1"}, r"rename_column\('question', 'prompt'\)"),
+    "of ShareGPT": ({"prompt": [TURN]}, "turns with from and value"), "a number": ({"prompt": 3}, "expected text or messages"),
+    "of other keys": ({"prompt": [{"speaker": "a", "text": "b"}]}, "role and content"), "empty": ({"prompt": []}, "is \\[\\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PROMPTS)
+def test_prompts_that_no_trainer_reads_are_named_before_the_model_loads(build, trained, case):
+    row, expected = PROMPTS[case]
+    with pytest.raises(ConfigError, match=expected):
+        build(trainer={"model": "/no/model", "train_dataset": Dataset.from_list([row] * 8)})
+    stream = IterableDataset.from_generator(lambda: iter([row] * 8))
+    with pytest.raises(ColumnError, match=expected):
+        trained(trainer={"train_dataset": stream})
+
+
+def test_a_transform_may_make_the_prompts(build):
+    rows = Dataset.from_list([{"question": "1+1="}] * 16)
+    rows.set_transform(lambda batch: {"prompt": batch["question"]})
+    build(trainer={"train_dataset": rows}, max_steps=1).train()
+
+
 def test_verifiers_alone_reward_a_run_with_the_hosts_advantages(checked):
     trainer = checked({"name": "exact", "weight": 2.0})
     assert trainer.state.log_history[0]["reward"] == 0.5

@@ -83,7 +83,7 @@ def test_what_is_no_verifier_is_refused_with_what_is_accepted(tmp_path):
     for place, (text, said) in enumerate([
         ("thing = 5", "is a builtins.int; expected a check function, a TRL reward function"),
         (model, "reward models belong in reward_funcs"), ("thing = lambda: 1", "takes no completion"),
-        ("class thing:\n    def __call__(self, completion): return 1.0", "is the class thing: refer to an instance"),
+        ("class thing:\n    def __call__(self, completion): return 1.0", "is the class thing: give an instance"),
     ]):  # fmt: skip
         (tmp_path / f"odd{place}.py").write_text(text + "\n")
         with pytest.raises(KeywordError, match=said):

@@ -206,6 +206,9 @@ class FunctionVerifier(Verifier):
 
     def _column_problems(self) -> Iterator[str]:
         form = self.form
+        for column, option in (self.traits.instead or {}).items():
+            if self.options.get(option) is None and column not in self.columns | self.options:
+                yield f"set its option {option}, or columns: {{{column}: COLUMN}} for a column of the dataset."
         fixed = {*RESERVED, *NOT_COLUMNS, form.first, *form.options}
         parameters = [*form.columns, *self.traits.gold_columns]
         mapped: Mapping[str, Any] = self.columns  # from a config: values of any type

@@ -6,7 +6,6 @@ column.
 """
 
 import copy
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -61,11 +60,7 @@ def _adopt(name: str, value: Any) -> Verifier:
     if isinstance(value, Verifier):
         return value
     name = name.rpartition(":")[2] if is_reference(name) else name
-    if inspect.isclass(value):
-        raise KeywordError(
-            f"verifier {name!r} is the class {value.__qualname__}: refer to an instance of it; {_ACCEPTED}."
-        )
-    if hasattr(value, "forward") and hasattr(value, "state_dict"):
+    if hasattr(value, "forward") and hasattr(value, "state_dict") and not isinstance(value, type):
         raise KeywordError(
             f"verifier {name!r} is a model ({type(value).__name__}): reward models belong in reward_funcs; {_ACCEPTED}."
         )

@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from grpo_plus.checkpoints.folder import Choice, resume_choice
+from grpo_plus.checkpoints.folder import CheckpointError, Choice, empty, occupied, of_other_runs, resume_choice
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.rank_check import require_equal_on_ranks
@@ -87,12 +87,23 @@ class ResumeCheck(TrainerStage):
         if isinstance(resume, Choice):
             return resume.checkpoint
         if not resume:
+            broadcast_from_main(self._begin)
             return None
         choice = broadcast_from_main(lambda: resume_choice(resume, Path(self.host.args.output_dir)))
         if self.host.is_world_process_zero():
             for line in choice.passed_over:
                 resume_logger.warning("%s", line)
         return choice.checkpoint
+
+    def _begin(self) -> None:
+        """Refuse or remove checkpoints of another run in the output folder; with a plain `GRPOConfig` they stay."""
+        folder, overwrite = Path(self.host.args.output_dir), getattr(self.host.args, "overwrite_output_dir", None)
+        old = [] if overwrite is None else of_other_runs(folder)
+        if old and not overwrite:
+            resume, anew = 'trainer.train("last")', "GRPOPlusConfig(overwrite_output_dir=True)"
+            raise CheckpointError([occupied(folder, old, resume=resume, elsewhere="another output_dir", anew=anew)])
+        for line in empty(folder, old) if old else ():
+            resume_logger.warning("%s", line)
 
     def restore(self, stages: Sequence[TrainerStage], checkpoint: Path, *, allow_changes: bool) -> None:
         """Compare the runs, then load the state of all stages.

@@ -15,6 +15,7 @@ from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier, RewardColumn
 from grpo_plus.training.scoring.step_source import StepEvidence, step_evidence
 from grpo_plus.training.scoring.turn_spans import step_tokens
+from grpo_plus.trl.fields import data_problem
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import metric_logger
 from grpo_verifiers.base.golds import report_at
@@ -179,8 +180,7 @@ class Verifiers(TrainerStage):
         problems: list[str] = []
         routed: dict[str, Sequence[Any]] = {}
         for name, data, columns in setup.datasets():
-            if not self._rows_may_grow:
-                problems += self._missing(name, columns, training=name.startswith("train_dataset"))
+            problems += self._missing(name, columns, training=name.startswith("train_dataset"))
             if self.column is not None and self.column in columns and hasattr(data, "unique"):
                 problems += [f"{name}: {problem}" for problem in self._routing_problems(data.unique(self.column))]
                 routed[name] = data[self.column]
@@ -224,19 +224,20 @@ class Verifiers(TrainerStage):
 
     def check_row(self, row: Mapping[str, Any], *, training: bool = True) -> None:
         """Check the columns of a first row, for datasets without column names."""
-        if training in self._rows_checked or self._rows_may_grow:
+        if training in self._rows_checked:
             return
         self._rows_checked.add(training)
-        missing = self._missing("the dataset's rows", list(row), training=training)
-        if missing:
-            raise ColumnError(" ".join(missing))
+        name, columns = "the dataset", list(row)
+        problems = [data_problem(name, [row], columns), *self._missing(name, columns, training=training)]
+        if text := " ".join(filter(None, problems)):
+            raise ColumnError(text)
 
     def _missing(self, data: str, columns: Sequence[str], *, training: bool) -> list[str]:
         return [
             f"{data} has no column {column!r}, which {', '.join(labels)} needs. {unknown('column', column, columns)} "
             "If another column has the value, map it in the verifier's entry: columns: {parameter: column}."
             for column, labels in self.needed(training=training).items()
-            if column not in columns
+            if column not in columns and not self._rows_may_grow
         ]
 
     def report_golds(self, train: Any) -> None:

@@ -31,9 +31,17 @@ FORTY_TWO = [
 
 
 NOT_FOUND = {
-    "nothing outside": ["", "   "],
+    "nothing outside": ["<think>42</think>"],
     "no answer found": [
-        *("42", "The wrong answer is 42", "Possible answers: 41, 42", "The answer is not 42", "The answer depends"),
+        *(
+            "",
+            "   ",
+            "42",
+            "The wrong answer is 42",
+            "Possible answers: 41, 42",
+            "The answer is not 42",
+            "The answer depends",
+        ),
         *("#### Step 2: add 40", "#### 2 steps are left\nadd them", "#### 42 or 43", "% \\boxed{42}"),
     ],
     "not closed": ["\\boxed{42} and \\boxed{4"],

@@ -123,8 +123,7 @@ class Verifier(ABC):
 
         None for a verifier without gold answers that it can check.
         """
-        reports = [(part.label, part.check_golds(rows)) for part in self.parts]
-        present = tuple((label, report) for label, report in reports if report is not None)
+        present = tuple((part.label, report) for part in self.parts if (report := part.check_golds(rows)) is not None)
         return GoldReports(present) if present else None
 
     def verify(

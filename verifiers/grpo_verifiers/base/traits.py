@@ -44,9 +44,9 @@ class Traits:
         builtin: comes with this package: its workers are confined.
         raw: wants the completions as TRL has them: chats as lists of messages.
         plugins: modules that workers import first.
-        boxes: an async check that runs programs in boxes of its own and only waits for them: with ``isolation="ray"``
-            it waits on the nodes, where the boxes then are. Its ``option_problems`` takes ``here``, too: whether the
-            boxes are to be on this machine.
+        boxes: an async check that runs programs in boxes of its own and waits for them, on the nodes with
+            ``isolation="ray"``. Its ``option_problems`` takes ``here``, too: true for boxes on this machine.
+        instead: column to the option that takes its place: one of them has to be set.
     """
 
     timeout: Seconds | None = None
@@ -69,6 +69,7 @@ class Traits:
     gold_sample: Annotated[int, Range(1)] | None = None
     stated: Callable[..., str | None] | None = None
     boxes: bool = False
+    instead: Mapping[str, str] | None = None
     stricter: Mapping[str, Any] | None = None
 
     def problems(self, subject: str) -> list[str]:

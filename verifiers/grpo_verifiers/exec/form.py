@@ -43,6 +43,9 @@ class Form:
 
 def form_of(name: str, fn: Callable[..., Any]) -> Form:
     """Read a function's form."""
+    if inspect.isclass(fn):
+        way = f"give an instance of it ({fn.__name__}()), or put @verifier above a function"
+        raise KeywordError(f"verifier {name!r} is the class {fn.__qualname__}: {way}.")
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError) as error:
@@ -85,8 +88,7 @@ def form_of(name: str, fn: Callable[..., Any]) -> Form:
             options.append(p.name)
         else:
             columns[p.name] = p.default is p.empty
-    clash = sorted(SETTINGS.intersection(options))
-    if clash:
+    if clash := sorted(SETTINGS.intersection(options)):
         raise KeywordError(
             f"verifier {name!r}: the option {clash[0]!r} of {_name(fn)} has a name that get_verifier uses itself "
             f"({', '.join(sorted(SETTINGS))}). Rename it."

@@ -82,13 +82,8 @@ class Policy:
         self.late += rows
         if self.late >= HOPELESS and "late" not in self._warned:
             self._warned.add("late")
-            _log.warning(
-                "verifier %r was too late on %d completions in a row (timeout %g s): each scored 0. Is it stuck, "
-                "or the timeout too short?",
-                self.label,
-                self.late,
-                self.timeout,
-            )
+            text = "was too late on %d completions in a row, each scored 0: is it stuck, or its timeout (%g s) short?"
+            _log.warning(f"verifier %r {text}", self.label, self.late, self.timeout)
         return [blamed(outcome.message, Status.TIMEOUT)] * rows
 
     def _row(self, verdict: Verdict | InvalidRow) -> Verdict:
@@ -102,12 +97,8 @@ class Policy:
         if "printed" not in self._warned and isinstance(first, Verdict) and LABEL in first.detail:
             self._warned.add("printed")
             text = readable(first.detail[first.detail.index(LABEL) :], MAX_DETAIL)
-            _log.warning(
-                "verifier %r %s Its output follows the reasons of its verdicts, in the record and in "
-                "`grpo-plus verify --show all`.",
-                self.label,
-                text,
-            )
+            where = "Its output follows the reasons of verdicts, in the record and in `grpo-plus verify --show all`."
+            _log.warning("verifier %r %s. %s", self.label, text, where)
 
     def _warn(self, outcome: Outcome) -> None:
         if "failed" not in self._warned:
@@ -116,5 +107,5 @@ class Policy:
 
     def _message(self, problem: str, outcome: Outcome) -> str:
         where = "" if self.fn is None else f" ({source_of(self.fn)})"
-        trace = f"\n{outcome.trace.rstrip()}" if outcome.trace else ""
+        trace = f"\n{outcome.trace.rstrip()}" if outcome.trace and where else ""
         return f"verifier {self.label!r}{where} {problem}: {readable(outcome.message, MAX_DETAIL)}{trace}"

@@ -51,15 +51,15 @@ def extract(completion: str, options: Options) -> StatedAnswers:
             return StatedAnswers(problem="the answer is a part of a formula, or is denied")
         asides = [*hash_answers(text), *(value for value, _ in phrases(text))] if strict else []
         return _select(strong, asides, options)
-    lines = hash_answers(text)
-    if lines:
+    if lines := hash_answers(text):
         return _select(lines, [value for value, _ in phrases(text)] if strict else [], options)
     sentences = phrases(text)
     if sentences:
         return _select([value for value, _ in sentences], [], options)
     if options.last_number and (number := last_number(text)) is not None:
         return StatedAnswers((number,))
-    return StatedAnswers(problem="no answer found" if text.strip() else "nothing outside the thinking section")
+    problem = "no answer found" if text.strip() or not completion.strip() else "nothing outside the thinking section"
+    return StatedAnswers(problem=problem)
 
 
 def _select(strong: list[str], weak: list[str], options: Options) -> StatedAnswers:

@@ -27,7 +27,7 @@ def _option_problems(*, schema: Mapping[str, Any] | None, **_: str | None) -> li
     return []
 
 
-@Traits(home="process", timeout=5.0, pure=True, option_problems=_option_problems)
+@Traits(home="process", timeout=5.0, pure=True, option_problems=_option_problems, instead={"row_schema": "schema"})
 def json_schema(
     completion: str,
     row_schema: Any = None,
@@ -57,8 +57,8 @@ def json_schema(
 
     Args:
         completion: the text to check.
-        row_schema: a schema of the row's own, as a mapping or JSON text; wins over ``schema``. One that is no schema
-            excludes the row.
+        row_schema: a schema of the row's own, as a mapping or JSON text; wins over ``schema``. Without ``schema`` its
+            column has to be named. One that is no schema excludes the row.
         schema: a JSON schema for all rows; draft 2020-12 unless its ``$schema`` names another one.
         fences: whether a fenced block may, must, or must not be used.
         think: tag of the thinking section that is left out; None leaves nothing out.
