@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from grpo_plus.recipe.entries import VerifierPart
     from grpo_plus.recipe.recipe import Selected
 
-BOXED = ("code", "code_steps")
-"""Verifiers that run programs on this machine."""
-
 
 def part_lines(
     config: "GRPOPlusConfig",
@@ -34,22 +31,12 @@ def part_lines(
     Raises:
         ValueError: the sample does not fit the parts.
     """
-    recipe = config.recipe
     blocks = [
         _advantages([config, *rivals], sample, functions),
         _objective_lines(config, sample.lengths),
         selection_lines(config),
-        [
-            *_verifier_lines(config, weights),
-            *([f"reward_model: {_settings(asdict(recipe.reward_model))}"] if recipe.reward_model else []),
-            *_tool_lines(config),
-        ],
-        [
-            *_critic_lines(config),
-            *_dead_group_lines(config),
-            *_run_lines(config, _sync(config, model)),
-            *_watch_lines(config),
-        ],
+        [*_verifier_lines(config, weights), *_tool_lines(config)],
+        [*_option_lines(config), *_dead_group_lines(config), *_run_lines(config, _sync(config, model))],
     ]
     return [line for block in blocks for line in (*block, "")][:-1]
 
@@ -212,22 +199,35 @@ def _update_line(config: "GRPOPlusConfig") -> list[str]:
     return ["  every update is on fresh completions (num_iterations, steps_per_generation): the ratio is 1 throughout"]
 
 
-def _critic_lines(config: "GRPOPlusConfig") -> list[str]:
-    options = config.recipe.critic
-    if options is None:
-        return []
-    where = options.on or "adapter with LoRA, else model"
-    rates = "by its kind" if options.learning_rate is None else f"{options.learning_rate:g}"
-    clip = "not clipped" if options.clip is None else f"clipped at {options.clip:g} around the old value"
-    lines = [
-        f"critic: on {where}{f' ({options.model})' if options.model else ''}, learning rate {rates}, {clip}",
-        f"  {options.updates} update(s) of the critic for each of the policy; returns with lambda = {options.lam:g}",
-    ]
-    if options.freeze:
-        lines.append(f"  not trained: {', '.join(options.freeze)}")
-    if options.warmup_steps:
-        lines.append(f"  the first {options.warmup_steps} optimizer steps train the critic alone; the schedule waits")
+def _option_lines(config: "GRPOPlusConfig") -> list[str]:
+    """Return a line of settings for each part without a formula."""
+    recipe = config.recipe
+    parts = {"critic": recipe.critic, "reward_model": recipe.reward_model}
+    lines = [f"{name}: {_settings(asdict(options))}" for name, options in parts.items() if options is not None]
+    if (monitor := recipe.monitor) is not None:
+        judge = f"{monitor.judge.entry.name} {monitor.judge.entry.kwargs or ''}".rstrip()
+        count = f"every {monitor.every} steps {monitor.sample} completions are judged by {judge}"
+        lines.append(f"judge: {count}, for comparison with {monitor.against or 'the total reward'}")
+    if recipe.stop_on:
+        lines.append(f"the run ends, with exit code 3, when one of these begins: {', '.join(recipe.stop_on)}")
     return lines
+
+
+_EFFECTS = {
+    "resample": (
+        "up to {rounds} times other prompts replace groups without contrast; the remaining dead groups stay",
+        "completions of a prompt that is tied with probability t: {size}*(1 + t + ... + t^{rounds}) on average",
+    ),
+    "roulette": (
+        "after {after} of {size} completions a tied group continues with probability {keep:g} and weight {weight:g}",
+        "completions of a prompt that is tied with probability t: {after} + {rest}*(1 - {ends:g}*t) on average",
+        "unbiased: the expected gradient is that of drawing all of them; its variance is higher",
+    ),
+    "replay": (
+        "live groups of earlier batches take the place of groups without contrast; no more completions are sampled",
+        "biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
+    ),
+}
 
 
 def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
@@ -237,45 +237,10 @@ def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
         alone = parts and not any(part.group_relative for part, _ in parts)
         why = "makes no comparison in a group" if alone else "learns nothing from a group without contrast"
         return [f"dead groups: keep; the estimator {why}"]
+    after, keep = keywords.get("after", 0), keywords.get("keep", 1)
+    numbers = {**keywords, "size": size, "rest": size - after, "ends": 1 - keep, "weight": 1 / keep}
     settings = ", ".join(f"{key} = {value}" for key, value in keywords.items())
-    lines = [f"dead groups: {way} ({settings})"]
-    if way == "resample":
-        times = keywords["rounds"]
-        lines += [
-            f"  up to {times} times other prompts replace groups without contrast; the remaining dead groups stay",
-            f"  completions of a prompt that is tied with probability t: {size}*(1 + t + ... + t^{times}) on average",
-            "  the expected gradient keeps its direction and grows: dead groups no longer thin it out",
-        ]
-    elif way == "roulette":
-        after, keep = keywords["after"], keywords["keep"]
-        survival = f"continues with probability {keep:g}, and then weighs {1 / keep:g}, or stops"
-        cost = f"{after} + {size - after}*(1 - {1 - keep:g}*t) on average"
-        lines += [
-            f"  after {after} of {size} completions a tied group {survival}",
-            f"  completions of a prompt that is tied with probability t: {cost}",
-            "  unbiased: the expected gradient is that of drawing all of them; its variance is higher",
-        ]
-    else:
-        lines += [
-            "  live groups of earlier batches take the place of groups without contrast",
-            f"  completions of a prompt: {size}; no additional ones are sampled",
-            "  biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
-        ]
-    return lines
-
-
-def _watch_lines(config: "GRPOPlusConfig") -> list[str]:
-    lines, monitor = [], config.recipe.monitor
-    if monitor is not None:
-        judge, watched = monitor.judge.entry, monitor.against or "the total reward"
-        keywords = ", ".join(f"{key}: {value}" for key, value in judge.kwargs.items())
-        lines.append(
-            f"judge: every {monitor.every} steps {monitor.sample} completions are judged by "
-            f"{judge.name}{keywords and f' ({keywords})'}, for comparison with {watched}"
-        )
-    if config.recipe.stop_on:
-        lines.append(f"the run ends, with exit code 3, when one of these begins: {', '.join(config.recipe.stop_on)}")
-    return lines
+    return [f"dead groups: {way} ({settings})", *(f"  {line.format(**numbers)}" for line in _EFFECTS.get(way, ()))]
 
 
 def _sync(config: "GRPOPlusConfig", model: Any) -> str:
@@ -334,7 +299,6 @@ def _verifier_lines(config: "GRPOPlusConfig", weights: Mapping[str, float]) -> l
     lines += [_verifier_line(part, weights[part.label]) for part in parts]
     if config.verifier_column:
         lines.append(f"  each row is checked by the one named in its column {config.verifier_column!r}")
-    lines += _sandbox_lines([*parts, *watching])
     if watching:
         lines.append("eval_verifiers (of evaluations only):")
         lines += [_verifier_line(part, 1.0 if part.weight is None else part.weight) for part in watching]
@@ -357,28 +321,6 @@ def _tool_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 _GIVES = {"a reward": "rewards", "rewards of turns": "turn_rewards", "keys of states": "states"}
-
-
-def _sandbox_lines(parts: "Sequence[VerifierPart]") -> list[str]:
-    left: list[Any] = [part.verifier.describe() for part in parts]
-    levels: dict[tuple[Any, Any], None] = {}
-    for described in left:
-        left += described.get("parts", ())
-        if described.get("name") in BOXED:
-            options = described["options"]
-            levels[options.get("level", "process"), options.get("highest", "full")] = None
-    if not levels:
-        return []
-    from grpo_verifiers.code import SandboxError, choose, probe
-
-    lines = []
-    for lowest, highest in levels:
-        try:
-            level = choose(lowest, highest)
-            lines.append(f"  programs run at level {level}: {probe().details[level]}")
-        except SandboxError as error:
-            lines.append(f"  programs are not run: {error}")
-    return lines
 
 
 def _verifier_line(part: "VerifierPart", weight: float) -> str:

@@ -163,13 +163,8 @@ def slow_here(parsed: "Parsed", load: ModelLoad | None = None) -> str:
 
 
 def load_notes(parsed: "Parsed") -> list[str]:
-    """Return the same as notes, for commands that load nothing."""
-    load = _of(parsed)
-    notes = _download(load)
-    if load is not None and load.is_slow_here():
-        text = f"no CUDA device is on this machine, and {load.name} has {load.size}"
-        notes.append(f"{text}: train here needs --use_cpu true, and would be slow.")
-    return notes
+    """Return the line about a download, for commands that load nothing."""
+    return _download(_of(parsed))
 
 
 def _of(parsed: "Parsed") -> ModelLoad | None:
