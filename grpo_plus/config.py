@@ -1,20 +1,21 @@
 """`GRPOPlusConfig`: TRL's config with the parts that can be swapped."""
 
 import copy
-from dataclasses import dataclass, field
+import inspect
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from grpo_plus.recipe.forms import dotted_flags, moved, normalise
+from grpo_plus.recipe.forms import dotted_flags, normalise
 from grpo_plus.trl.fields import resolve_renamed_fields
 from grpo_plus.trl.versions import check_version
 
 check_version()
 
-from trl import GRPOConfig  # noqa: E402 - only after a readable word about the version
+from trl import GRPOConfig, ModelConfig, ScriptArguments  # noqa: E402 - only after a readable word about the version
 
 from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
 from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
-from grpo_plus.recipe.forms import MOVED  # noqa: E402 - same
+from grpo_plus.recipe.aliases import UnknownOptionError, remedy  # noqa: E402 - same
 from grpo_plus.recipe.host import host_check, host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
 from grpo_plus.recipe.parts import DEAD_GROUPS, fingerprint, read_recipe  # noqa: E402 - same
@@ -183,9 +184,13 @@ class GRPOPlusConfig(GRPOConfig):
     )
 
     def __new__(cls, *_: Any, **values: Any) -> Self:
-        """Refuse fields of earlier versions by their present spelling."""
-        if not MOVED.keys().isdisjoint(values):
-            raise_all(moved(values))
+        """Refuse unknown names, all together; those of other projects with their names here."""
+        names = inspect.signature(cls.__init__).parameters
+        strange = [] if any(each.kind is each.VAR_KEYWORD for each in names.values()) else values.keys() - names.keys()
+        if strange:
+            command = {spec.name for group in (ModelConfig, ScriptArguments) for spec in fields(group)}
+            end = {name: remedy(name, names, elsewhere=command) for name in values if name in strange}
+            raise UnknownOptionError(f"{cls.__name__} has no field {name!r}{end[name]}" for name in end)
         return object.__new__(cls)
 
     def __post_init__(self) -> None:

@@ -13,12 +13,13 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
-from grpo_plus.cli._quick_checks import check_options, config_path, is_rank
+from grpo_plus.cli._quick_checks import config_path, is_rank, option_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
 from grpo_plus.qlora.defaults import Default, Device, fill_parser
-from grpo_plus.recipe.forms import add_dotted_flags, dotted_flags, moved
+from grpo_plus.recipe.aliases import remedy
+from grpo_plus.recipe.forms import add_dotted_flags, dotted_flags
 from grpo_plus.recipe.host import host_problems
 from grpo_plus.recipe.launch import launching
 from grpo_plus.recipe.recipe import call_problems
@@ -27,7 +28,6 @@ from grpo_plus.recipe.values import is_off, judge, mapping, mapping_or_none, rea
 from grpo_plus.warm_start.store import KEYS as WARM_START_KEYS
 from grpo_plus.warm_start.store import warm_start_problems
 from grpo_verifiers.errors import ConfigError, VerifierError, raise_all
-from grpo_verifiers.errors.messages import did_you_mean
 
 
 @dataclass
@@ -128,15 +128,14 @@ def parse(prog: str, arguments: Sequence[str], own: Collection[str] = (), device
     # The default prints a usage and ends the process.
     parser.error = lambda message: _raise_user_error(with_values(parser, rest, message))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
-    check_options(rest, own)
+    if unusable := option_problems(rest, own):
+        raise UserError(str(ConfigError(unusable)))
     folder = path.resolve().parent if path else Path.cwd()
     rest = _absolute_files(rest)
     problems: list[str] = []
     try:
         words, keys, problems = ([], frozenset[str](), []) if path is None else _apply_file(parser, path)
         namespace, extra = parser.parse_known_args(rest)
-        problems += [*prompt_problems(namespace.prompt), *measure_problems(namespace.measure)]
-        problems += warm_start_problems(namespace.warm_start)
         invalid = _check_values(parser, vars(namespace))
         problems += invalid.values()
         if extra and (twice := repeated(_launch_parser(), extra)):
@@ -222,7 +221,7 @@ def _apply_file(parser: TrlParser, path: Path) -> tuple[list[str], frozenset[str
     names = set(vars(parser.parse_known_args([])[0]))
     flags = _launch_flags()
     launch = {key: value for key, value in values.items() if key not in names and key in flags}
-    problems += [_hint(key, names) for key in values if key not in names and key not in flags]
+    problems += [f"unknown key {key!r}{remedy(key, names)}" for key in values.keys() - {*names, *flags}]
     options = {key: value for key, value in values.items() if key in names}
     unreadable = _unreadable(parser, options)
     parser.set_defaults_with_config(**{key: value for key, value in options.items() if key not in unreadable})
@@ -259,12 +258,6 @@ def _set_environment(env: Any) -> list[str]:
     ]
     os.environ.update({str(name): str(value) for name, value in env.items() if isinstance(value, str | int | float)})
     return problems
-
-
-def _hint(key: str, names: set[str]) -> str:
-    if now := moved([key]):
-        return f"unknown key {key!r}: {now[0]}"
-    return f"unknown key {key!r}.{did_you_mean(key, names) or ' grpo-plus train --help-all lists all.'}"
 
 
 def _launch_parser() -> argparse.ArgumentParser:

@@ -2,14 +2,25 @@
 
 import codecs
 import contextlib
+import json
 import logging
+import os
+import re
+import socket
+import sys
+import threading
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from grpo_plus.cli import UserError
+from grpo_plus.recipe.values import no_utf8
+from grpo_plus.record import runs_near
 from grpo_verifiers.errors import PluginError
-from grpo_verifiers.errors.messages import counted, unknown
+from grpo_verifiers.errors.messages import counted, cut, short, unknown
 from grpo_verifiers.registry import import_reference, is_reference
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
@@ -43,11 +54,16 @@ def load_rows(
             if path is None:
                 return load_dataset(name, name=config, streaming=streaming)
             if path.is_file():
-                return load_dataset(READERS[path.suffix], data_files=str(path), streaming=streaming)
+                splits = load_dataset(READERS[path.suffix], data_files=str(path), streaming=streaming)
+                if not streaming:
+                    _check_form(path, splits["train"], field)
+                return splits
             if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
                 saved = load_from_disk(str(path))
                 return saved if isinstance(saved, Mapping) else DatasetDict({"train": saved})
             return load_dataset(str(path), name=config, streaming=streaming)
+    except UserError:
+        raise
     except Exception as error:
         where = str(path) if path else f"{name!r} on the hub"
         # The reader's errors for an empty file, and for a file with column names only.
@@ -58,7 +74,8 @@ def load_rows(
         # The outermost error only reports that something failed.
         while (cause := causes[-1].__cause__) is not None and len(causes) < 5:
             causes.append(cause)
-        why = "; ".join(dict.fromkeys(f"{type(each).__name__}: {each}" for each in causes[-2:]))
+        why = _bad_line(path) if path is not None and path.suffix in (".json", ".jsonl") else ""
+        why = why or "; ".join(dict.fromkeys(f"{type(each).__name__}: {each}" for each in causes[-2:]))
         form = _KINDS.get(path.suffix, "") if path is not None else ""
         raise UserError(f"the dataset {where} cannot be loaded{form}: {why}") from error
 
@@ -85,12 +102,40 @@ def _check_text(path: Path, field: str) -> None:
                 at += len(block)
             decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{field}: {path} cannot be read as text: it is no UTF-8 ({error.reason} near byte {at + error.start}). "
-            f"Convert another encoding with: iconv -f latin1 -t utf-8 {path.name} > new{path.suffix}"
-        ) from error
+        raise UserError(f"{field}: {path} cannot be read as text: {no_utf8(path, error, at)}") from error
     except OSError as error:
         raise UserError(f"{field}: {path} cannot be read: {error}.") from error
+
+
+def _bad_line(path: Path) -> str:
+    """Return the first problem of a JSON file with its line; empty if each value can be read."""
+    text = path.read_text(encoding="utf-8-sig")
+    values = [text] if text.lstrip().startswith("[") else text.split("\n")
+    for number, line in enumerate(values, 1):
+        try:
+            value = json.loads(line) if line.strip() else {}
+        except json.JSONDecodeError as error:
+            bad = cut(line.split("\n")[error.lineno - 1], 80)
+            return f"line {number + error.lineno - 1}, column {error.colno}: {error.msg}: {bad}"
+        if not isinstance(value, dict if len(values) > 1 else list):
+            return f"line {number}: {short(value)} is no object."
+    return ""
+
+
+def _check_form(path: Path, rows: Any, field: str) -> None:
+    """Raise `UserError` for a file with one column, or one row, by mistake: other separators, rows below a key."""
+    first, *more = names = rows.column_names
+    mark = next((mark for mark in ";\t|" if mark in first), "")
+    if path.suffix == ".csv" and mark and not more:
+        code = f"import pandas; pandas.read_csv('{path.name}', sep={mark!r}).to_csv('new.csv', index=False)"
+        raise UserError(f'{field}: {path} separates columns by {mark!r}, expected commas: python -c "{code}"')
+    below = [name for name in names if name in _CONTAINERS or not more] if len(rows) == 1 else []
+    if below and isinstance(rows[0][below[0]], list | dict):
+        form = "write the list alone, [{…}, …], or one object a line."
+        raise UserError(f"{field}: {path} is one object, with the rows below {below[0]!r}: {form}")
+
+
+_CONTAINERS = ("data", "train", "rows", "examples", "instances")
 
 
 def import_function(field: str, reference: str, base: Path | None, expected: str) -> Any:
@@ -139,10 +184,63 @@ def local_model(name: str, field: str = "model_name_or_path", *, functions: bool
     if path.is_file():
         raise UserError(f"{field}: {name!r} is a file. {hint}")
     if path.is_dir() and not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
-        raise UserError(f"{field}: the folder {name!r} holds no model: it has no config.json. {hint}")
-    if name.startswith(("/", ".", "~")) and not path.exists():
+        raise UserError(f"{field}: the folder {name!r} holds no model: it has no config.json.{runs_near(path)} {hint}")
+    if not path.exists():
+        on_hub(name, f"{field}: the folder {name!r}", hint)
+
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
+_NOT_ON_HUB = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".yaml", *READERS)
+
+
+def on_hub(name: str, subject: str, hint: str) -> None:
+    """Raise `UserError` if a name without a file or folder is no name on the hub either, or would be a surprise there.
+
+    A folder of this machine as the first part makes it a path, unless the hub's cache has the name.
+    """
+    cache = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME", "~/.cache/huggingface"), "hub")
+    stored = [Path(cache).expanduser() / f"{kind}--{name.replace('/', '--')}" for kind in ("models", "datasets")]
+    near = "/" in name and Path(name.partition("/")[0]).is_dir() and not any(path.is_dir() for path in stored)
+    if near or not _HUB_NAME.fullmatch(name) or name.endswith(_NOT_ON_HUB):
+        path = Path(name).expanduser()
         where = "" if path.is_absolute() else f": looked in {Path.cwd()}"
-        raise UserError(f"{field}: the folder {name!r} does not exist{where}. {hint}")
+        raise UserError(f"{subject} does not exist{where}.{runs_near(path)} {hint}")
+    reach_hub()
+
+
+HUB_WAIT = 10.0
+"""Seconds to wait for a connection to the hub."""
+
+
+@lru_cache
+def reach_hub() -> None:
+    """Restrict Hugging Face's libraries to local files if the hub cannot be reached: they retry for a minute a file.
+
+    Too late once they are imported. A value of ``HF_HUB_OFFLINE``, 0 included, skips the attempt.
+    """
+    if os.environ.get("HF_HUB_OFFLINE") or "huggingface_hub" in sys.modules:
+        return
+    hub = urlsplit(getproxies().get("https") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    address = hub.hostname, hub.port or (80 if hub.scheme == "http" else 443)
+    problems = [f"no answer in {HUB_WAIT:g} s"]
+
+    def connect() -> None:
+        try:
+            socket.create_connection(address, HUB_WAIT).close()
+            problems.clear()
+        except OSError as error:
+            problems.append(str(error))
+
+    thread = threading.Thread(target=connect, daemon=True)  # the look-up of a name has no limit of its own
+    thread.start()
+    thread.join(HUB_WAIT)
+    if problems:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        print(
+            f"{hub.hostname} cannot be reached ({problems[-1]}), so only models and data of this machine can be used. "
+            "HF_HUB_OFFLINE=0 skips this attempt.",
+            file=sys.stderr,
+        )
 
 
 def _from_function(name: str, base: Path | None, field: str) -> Any:
@@ -175,14 +273,13 @@ def local_data(name: str, base: Path | None, field: str = "dataset_name") -> Pat
     """
     if is_reference(name):
         return None
+    also = f"Looked in {base}, too. " if base not in (None, Path.cwd()) else ""
     for folder in (base, Path.cwd()):
         if folder is not None and (path := (folder / Path(name).expanduser())).exists():
             if path.is_file() and path.suffix not in READERS:
                 raise UserError(f"{field} {name!r}: a file must end in {', '.join(READERS)}.")
             return path
-    if Path(name).suffix in READERS or name.startswith((".", "/", "~")):
-        looked = " and ".join(str(folder) for folder in dict.fromkeys((base, Path.cwd())) if folder)
-        raise UserError(f"the dataset file {name!r} does not exist: looked in {looked}.")
+    on_hub(name, f"{field}: the dataset {name!r}", f"{also}Give a file or folder, or a name on the hub.")
     return None
 
 

@@ -102,8 +102,11 @@ def prompt_columns(prompt: Mapping[str, Any]) -> list[str]:
     return placeholders(prompt["user"]) if "user" in prompt else [prompt.get("column", "prompt")]
 
 
-def check_columns(rows: Any, prompt: Mapping[str, Any], field: str) -> None:
-    """Raise `UserError` if a column of the prompt does not exist."""
+_IN_A_FILE = {"column": "prompt: {column: …}", "user": "prompt: {user: …}"}
+
+
+def check_columns(rows: Any, prompt: Mapping[str, Any], field: str, options: Mapping[str, str] = _IN_A_FILE) -> None:
+    """Raise `UserError` if a column of the prompt does not exist; ``options`` spell column and user."""
     columns = rows.column_names or []
     if not columns:  # a stream without a list of columns
         return
@@ -111,9 +114,9 @@ def check_columns(rows: Any, prompt: Mapping[str, Any], field: str) -> None:
         if column in columns:
             continue
         if "user" in prompt:
-            hint = f"The {{{column}}} in prompt: {{user: …}} names a column; write a literal brace twice."
+            hint = f"The {{{column}}} in {options['user']} names a column; write a literal brace twice."
         else:
-            hint = "Set prompt: {column: …} to the right one."
+            hint = f"Set {options['column']} to the right one."
         raise UserError(f"prompt: {unknown('column', column, columns)} ({field}) {hint}")
 
 

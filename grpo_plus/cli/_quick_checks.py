@@ -2,26 +2,38 @@
 
 import argparse
 import ast
+import dataclasses
 import os
+import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import READERS, local_data, local_model
 from grpo_plus.cli._help import host_options, own_options
 from grpo_plus.cli._parser import by_option, repeated
-from grpo_plus.recipe.forms import KeywordAction, moved
-from grpo_plus.recipe.values import read_yaml
+from grpo_plus.cli._prompts import prompt_problems
+from grpo_plus.recipe.aliases import leaves, remedy
+from grpo_plus.recipe.entries import builtin_problems
+from grpo_plus.recipe.forms import KeywordAction, read_form
+from grpo_plus.recipe.settings import OPTIONS, keys_of
+from grpo_plus.recipe.values import HEADS, judge, mapping, read_yaml
 from grpo_plus.trl.versions import source_file
-from grpo_verifiers.errors.messages import nearest
+from grpo_plus.warm_start.store import warm_start_problems
+from grpo_verifiers.errors import ConfigError, Problem
+from grpo_verifiers.errors.messages import unknown
 
 LAUNCHED = "GRPO_PLUS_LAUNCHED"
 """Set in the processes that ``train`` launches with accelerate; they read the same arguments."""
 _LAUNCHER = ("accelerate", "commands/launch.py")
-_ALIASES = {"--model": "--model_name_or_path"}
-"""Common misnamings whose nearest option is a wrong suggestion."""
+_PLAIN = {"int", "float", "bool", "None"}
+_TRUTHS = dict.fromkeys(("true", "yes", "t", "y", "1"), True) | dict.fromkeys(("false", "no", "f", "n", "0"), False)
 
 
 def is_rank() -> bool:
@@ -47,31 +59,86 @@ def config_path(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
 
 
 def check_early(arguments: Sequence[str], *, own: Collection[str] = (), trains: bool = False) -> None:
-    """Raise `UserError` for an unreadable config file and for unknown or repeated options.
+    """Raise `UserError` for an unreadable config file, unknown keys and options, and wrong values.
 
-    ``own`` are those that the command reads itself. A command that ``trains`` also needs its files and folders
+    ``own`` are options that the command reads itself. A command that ``trains`` also needs its files and folders
     to exist, and prints a first line at its start.
     """
     if is_rank():
         return
     path, rest = config_path(arguments)
+    settings = read_settings(path, rest, own)
+    if not trains:
+        return
+    if isinstance(name := settings.get("dataset_name"), str):
+        local_data(name, Path.cwd() if path is None else path.resolve().parent)
+    for key in ("model_name_or_path", "reward_model_name_or_path"):
+        if isinstance(name := settings.get(key), str):
+            local_model(name, key)
+    print(f"Reading {path or 'the options'}, and loading torch and TRL.", flush=True)
+
+
+def read_settings(path: Path | None, words: Sequence[str], own: Collection[str]) -> dict[str, Any]:
+    """Return the values of a config file, replaced by those of flags; raise `UserError` with all problems."""
     if path is not None and path.suffix in READERS and path.suffix != ".json":
         raise UserError(f"the config file {path} is data: a config is YAML, and names data with dataset_name.")
     try:
         values = {} if path is None else read_yaml(path)
     except ValueError as error:
         raise UserError(str(error)) from error
-    check_options(rest, own)
-    if not trains:
-        return
-    base = Path.cwd() if path is None else path.resolve().parent
-    flags = ((option, word.partition("=")[2] if word.startswith("--") else word) for option, word in by_option(rest))
-    settings = values | {option.removeprefix("--"): value for option, value in flags if value}
-    if isinstance(name := settings.get("dataset_name"), str):
-        local_data(name, base)
-    if isinstance(name := settings.get("model_name_or_path"), str):
-        local_model(name)
-    print(f"Reading {path or 'the options'}, and loading torch and TRL.", flush=True)
+    flags = ((option, word.partition("=")[2] if word.startswith("--") else word) for option, word in by_option(words))
+    settings = values | {option.removeprefix("--"): value for option, value in reversed([*flags]) if value}
+    problems = [*_unknown_keys(values), *option_problems(words, own), *_wrong_numbers(settings)]
+    problems += map(str, _wrong_mappings(values))
+    if problems:
+        raise UserError(str(ConfigError(problems)))
+    return settings
+
+
+def _unknown_keys(values: Mapping[str, Any]) -> list[str]:
+    names = {*host_options(), *own_options(), *launch_options(), "env"}
+    strange = [key for key in leaves(values, names) if key not in names]
+    return [f"unknown key {key!r}{_end(key, names, '{!r}')}" for key in strange]
+
+
+def _end(name: str, names: Collection[str], form: str) -> str:
+    text = remedy(name, names, form)
+    return ". grpo-plus train --help-all lists all." if text == "." else text
+
+
+def _wrong_numbers(settings: dict[str, Any]) -> list[str]:
+    """Return the problems of values that are a number, true or false by the sources of the options."""
+    options = {**host_options(), **own_options()}
+    plain = {name: option for name, option in options.items() if {*option.kind.split(" | ")} <= _PLAIN}
+    defaults = {name: None if each.default == "unset" else yaml.safe_load(each.default) for name, each in plain.items()}
+    specs = [(name, plain[name].kind, dataclasses.field(default=value)) for name, value in defaults.items()]
+    values = {name: _value(plain[name].kind, value) if name in plain else value for name, value in settings.items()}
+    return [*judge(dataclasses.make_dataclass("Numbers", specs), values).problems.values()]
+
+
+def _value(kind: str, text: Any) -> Any:
+    """Return the value of a text as transformers' parser reads it; the text if it cannot."""
+    if "bool" in kind and isinstance(text, str):
+        return _TRUTHS.get(text.lower(), text)
+    for read in (int, float) if isinstance(text, str) else ():
+        with suppress(ValueError):
+            return read(text)
+    return text
+
+
+def _wrong_mappings(values: Mapping[str, Any]) -> Iterator[Problem]:
+    yield from prompt_problems(values.get("prompt"))
+    yield from warm_start_problems(values.get("warm_start"))
+    for name in OPTIONS:
+        try:
+            keys = read_form(name, values.get(name)) if name in HEADS else mapping(name, values.get(name))
+        except ValueError as error:
+            yield str(error)
+        else:
+            names = keys_of(OPTIONS[name])
+            yield from (f"{name}: {unknown('key', key, names)}" for key in keys if key not in names)
+    for name in ("verifiers", "eval_verifiers"):
+        yield from builtin_problems(values.get(name), name)
 
 
 @lru_cache
@@ -97,23 +164,19 @@ def _spellings(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
 
 
-def check_options(words: Sequence[str], own: Collection[str]) -> None:
-    """Raise `UserError` for an option that is unknown, or that replaces its own value."""
+def option_problems(words: Sequence[str], own: Collection[str]) -> list[str]:
+    """Return the problems of options that are unknown, or that replace their own values."""
     options = light_parser()._option_string_actions  # noqa: SLF001 - argparse has no public list
-    launch = {option.replace("-", "_") for option in launch_options()}
+    names = {option.removeprefix("--") for option in (*options, *own)} | launch_options()
+    problems = []
     for word in words:
         name = word.partition("=")[0]
-        field = name.removeprefix("--").partition(".")[0].replace("-", "_")
-        known = name in options or field in mappings() or name in own or name.replace("-", "_") in launch
-        if not word.startswith("--") or word == "--" or known:
-            continue
-        if now := moved([field]):
-            raise UserError(f"unknown option {name}: {now[0]}")
-        close = _ALIASES.get(name) or nearest(name, {*options, *launch_options(), *own})
-        hint = f" Did you mean {close}?" if close else " grpo-plus train --help-all lists all."
-        raise UserError(f"unknown option {name}.{hint}")
-    if twice := repeated(light_parser(), words):
-        raise UserError(twice)
+        bare = name.removeprefix("--").replace("-", "_")
+        known = name in options or bare.partition(".")[0] in mappings() or name in own or bare in launch_options()
+        if word.startswith("--") and word != "--" and not known:
+            problems.append(f"unknown option {name}{_end(bare, names, '--{}')}")
+    twice = repeated(light_parser(), words)
+    return [*problems, *([twice] if twice else [])]
 
 
 @lru_cache
@@ -123,8 +186,8 @@ def launch_options() -> frozenset[str]:
     if not path.is_file():
         return frozenset()
     calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
-    words = [word.value for call in calls for word in call.args if isinstance(word, ast.Constant)]
-    return frozenset({"--accelerate_config", *(w for w in words if isinstance(w, str) and w.startswith("--"))})
+    words = [str(word.value) for call in calls for word in call.args if isinstance(word, ast.Constant)]
+    return frozenset({"accelerate_config", *(word[2:] for word in words if re.fullmatch(r"--\w+", word))})
 
 
 def on_cpu(words: Sequence[str]) -> list[str]:

@@ -25,6 +25,7 @@ from grpo_plus.cli._tool_use import (
     tool_use,
 )
 from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, require_columns
+from grpo_plus.record import runs_near
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import counted, unknown
 from grpo_verifiers.files import read_text
@@ -77,7 +78,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     data = parser.add_argument_group("data")
     data.add_argument("--dataset", required=True, help="a file, a folder, a name on the hub, or module:function")
     data.add_argument("--config", help="configuration of a hub dataset")
-    data.add_argument("--split", default="test", help="split of the dataset (default: test)")
+    data.add_argument("--split", help="split of the dataset (default: test, or the only one)")
     data.add_argument("--limit", type=int, help="only the first rows")
     data.add_argument("--prompt-column", help="column of the prompt (default: that of the run, or prompt)")
     data.add_argument("--user", help="the prompt's text, with {column} placeholders")
@@ -128,7 +129,7 @@ def _adopt_run_settings(options: argparse.Namespace) -> RunSettings:
     if named != NOTHING:
         settings = read_run_settings(run_folders(named) if named else run_folders(options.adapter, options.model))
         if named and settings is None:
-            raise UserError(f"--settings-from {named}: there is no run with a record in it.")
+            raise UserError(f"--settings-from {named}: there is no run with a record in it.{runs_near(Path(named))}")
     run = settings or RunSettings(Path())
     own = _prompt_of(options)
     question = {"column", "user"} & own.keys()
@@ -220,7 +221,9 @@ def _print_notes(evaluation: "Evaluation", ks: Sequence[int], most: int) -> None
 def _rows(options: argparse.Namespace) -> Any:
     from grpo_plus.cli._data import load_rows, pick_split
 
-    rows = pick_split(load_rows(options.dataset, options.config), options.split, "--split")
+    splits = load_rows(options.dataset, options.config)
+    options.split = options.split or (next(iter(splits)) if len(splits) == 1 else "test")
+    rows = pick_split(splits, options.split, "--split")
     if not hasattr(rows, "__len__"):
         raise UserError(f"--dataset {options.dataset!r} is a stream; an evaluation needs the number of rows.")
     if options.limit is not None:
@@ -242,7 +245,7 @@ def _check_columns(verifiers: "Sequence[Verifier]", rows: Any, options: argparse
     if problems := prompt_problems(options.prompt):
         raise UserError(" ".join(problems))
     try:
-        check_columns(rows, options.prompt, f"--split {options.split}")
+        check_columns(rows, options.prompt, f"--split {options.split}", {"column": "--prompt-column", "user": "--user"})
     except UserError as error:
         if options.prompt == _prompt_of(options):
             raise
@@ -257,7 +260,8 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
     """Return the base model and the adapter; a folder with an adapter names its base."""
     adapter, base = options.adapter, options.model
     if adapter is not None and not (Path(adapter) / "adapter_config.json").is_file():
-        raise UserError(f"--adapter is {adapter!r}, but there is no adapter_config.json in it.")
+        near = runs_near(Path(adapter))
+        raise UserError(f"--adapter is {adapter!r}, but there is no adapter_config.json in it.{near}")
     config = Path(base).expanduser() / "adapter_config.json"
     if config.is_file() and not (config.parent / "config.json").is_file():
         if adapter is not None:

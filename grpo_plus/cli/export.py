@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import CommandParser
+from grpo_plus.record import runs_near
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -21,7 +22,8 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"{options.out} exists and is not an empty folder: name another with --out.")
     if not options.run.expanduser().is_dir():
         problem = "is a file and no folder" if options.run.exists() else "is no folder: it does not exist"
-        raise UserError(f"the run {options.run} {problem}. Give the output_dir of a run, or one of its checkpoints.")
+        hint = f"{runs_near(options.run)} Give the output_dir of a run, or one of its checkpoints."
+        raise UserError(f"the run {options.run} {problem}.{hint}")
     import torch
 
     from grpo_plus.qlora import export

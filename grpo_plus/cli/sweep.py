@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError, naming_us
 from grpo_plus.cli._parser import CommandParser
+from grpo_plus.cli._quick_checks import check_early
 from grpo_plus.sweep import ELSEWHERE
 from grpo_verifiers.errors.messages import nearest
 
@@ -58,6 +59,8 @@ def _sweep(arguments: Sequence[str]) -> int:
     plan = make_plan(
         Path(options.config).expanduser(), read_variants(options.vary), read_seeds(options.seeds), shared, options.out
     )
+    for variant in plan.variants:
+        check_early([options.config, *shared, *variant.flags()])
     environment = naming_us({**os.environ, "PYTHONUNBUFFERED": "1"})
     with locked(plan.out) as hold, contextlib.ExitStack() as stack:
         manifest = open_manifest(plan)

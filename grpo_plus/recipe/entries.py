@@ -12,6 +12,7 @@ from grpo_verifiers.options import Range, fits, value_problems
 from grpo_verifiers.tools.part import ToolPart
 from grpo_verifiers.tools.registry import duplicate_names, get_environment, get_tool
 from grpo_verifiers.verdict import LARGEST
+from grpo_verifiers.verifying import BUILTINS
 
 KEYS = ("name", "label", "weight", "columns", "timeout", "on_error", "isolation")
 """Keys of the entry itself; all other keys are keywords of the verifier."""
@@ -126,8 +127,17 @@ def build_verifiers(
             problems.append(error)
         except VerifierError as error:
             about = f"verifier {entry.label!r}: "
-            problems.append(about + _with_own_keys(str(error).removeprefix(about), entry))
+            text = about + _with_own_keys(str(error).removeprefix(about), entry)
+            problems += text.splitlines() if f"\n{about}" in text else [text]
     return tuple(parts), problems
+
+
+def builtin_problems(value: Any, where: str) -> list[Problem]:
+    """The problems of the built-in verifiers in the field ``where``; plug-ins may have the other names."""
+    items = value if isinstance(value, list) else [value]
+    builtin = [item for item in items if (item.get("name") if isinstance(item, dict) else item) in tuple(BUILTINS)]
+    entries, problems = read_entries(builtin, where)
+    return [*problems, *build_verifiers(entries, ())[1]]
 
 
 def _with_own_keys(text: str, entry: VerifierEntry) -> str:

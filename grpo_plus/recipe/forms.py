@@ -1,7 +1,7 @@
 """The normal form of our fields, from values and from flags: lists, mappings, absolute paths, parts by a word."""
 
 import argparse
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -196,24 +196,6 @@ _ANCHORS: Mapping[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
     "diagnosis": absolute_judge,
 }
 """Functions that make the paths inside a part absolute."""
-
-
-MOVED: Mapping[str, str] = {
-    **{f"{name}_kwargs": f"{name}: {{name: NAME, KEYWORD: VALUE}}" for name, head in HEADS.items() if head == "name"},
-    "engine_tokens_per_pass": "engine: {tokens_per_pass: N}",
-    "rollout_rows": "rollout: {rows: N}",
-    "vllm_sync": "rollout: {vllm_sync: WAY}",
-    "record": "report: {record: true}",
-    "report_steps": "report: {every: N}",
-    "hacking_monitor": "diagnosis: {judge: strict}, with every, sample and against next to judge",
-    "stop_on": "diagnosis: {stop_on: [FINDING]}",
-}
-"""Fields of earlier versions, and how the same is written now."""
-
-
-def moved(names: Collection[str]) -> list[str]:
-    """A sentence for each field that has moved into another."""
-    return [f"{name} is written {MOVED[name]} now." for name in names if name in MOVED]
 
 
 class KeywordAction(argparse.Action):

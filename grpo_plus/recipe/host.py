@@ -1,5 +1,6 @@
 """The host's own checks of a config: each error in one line with its field, and all of them, not the first alone."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -19,7 +20,7 @@ class HostError:
     Attributes:
         text: a part of it.
         reads: the fields that it comes from.
-        words: our words for it; ``{}`` is the host's.
+        words: our words for it; ``{0}`` is the host's, and ``{1}`` and so on are its numbers.
         instead: values with which the rest is checked, where defaults would end in the same error.
     """
 
@@ -41,13 +42,19 @@ ERRORS = (
     HostError(
         "must be divisible by num_generations",
         (*_BATCH, "num_generations"),
-        "{} Unless it is set, it is per_device_train_batch_size times the processes times gradient_accumulation_steps: "
-        "make it a multiple of num_generations.",
+        "num_generations is {2}, which does not divide the completions of a generation batch ({1}): "
+        "per_device_train_batch_size times the processes times gradient_accumulation_steps, unless "
+        "generation_batch_size is set. Set {advice}.",
+    ),
+    HostError(
+        "one of fp16 and bf16",
+        ("fp16", "bf16"),
+        "fp16 and bf16 are both true (bf16 is TRL's default): keep one, and set the other to false.",
     ),
     HostError(
         "must be divisible by the number of generations used for evaluation",
         ("per_device_eval_batch_size", "num_generations_eval"),
-        "{} Set per_device_eval_batch_size, or num_generations_eval, which divides it.",
+        "{0} Set per_device_eval_batch_size, or num_generations_eval, which divides it.",
         {"per_device_eval_batch_size": 0},  # which everything divides
     ),
 )
@@ -66,7 +73,7 @@ def host_problems(kind: type, settings: Mapping[str, Any], check: Check, wrong: 
         match = next((one for one in ERRORS if one.text in str(error)), None)
         about = _about(check, values, defaults, error) if match is None else tuple(match.reads)
         named = {name for name in defaults if re.search(rf"\b{name}\b", str(error))}
-        problem = _in_one_line(error, {name: values[name] for name in about if not named}, match)
+        problem = _in_one_line(error, {name: values[name] for name in about if not named}, match, values)
         problems[str(error)] = problem if reset.isdisjoint({*about, *named}) else ""
         values |= {name: defaults[name] for name in about} | dict({} if match is None else match.instead)
         reset |= set(about)
@@ -111,11 +118,29 @@ def _about(check: Check, values: Mapping[str, Any], defaults: Mapping[str, Any],
     return tuple(next(([name] for name in matches), ()))
 
 
-def _in_one_line(error: Exception, unnamed: Mapping[str, Any], match: HostError | None) -> str:
+def _in_one_line(
+    error: Exception, unnamed: Mapping[str, Any], match: HostError | None, values: Mapping[str, Any]
+) -> str:
     """An error in one line, with its type if it is unusual, and with fields that it does not name."""
     text = " ".join(str(error).split())
     if match is not None:
-        return match.words.format(text)
+        numbers = [int(number) for number in re.findall(r"\((\d+)\)", text)]
+        advice = fitting(numbers[0], numbers[1], values) if "{advice}" in match.words else ""
+        return match.words.format(text, *numbers, advice=advice)
     if not isinstance(error, ValueError | TypeError):
         text = f"TRL cannot use the config: {type(error).__name__}: {text}"
     return "".join(f"{name} is {value!r:.200}: " for name, value in unnamed.items()) + text
+
+
+def fitting(rows: int, group: int, values: Mapping[str, Any]) -> str:
+    """The nearest settings with which groups of equal size fill a generation batch.
+
+    >>> fitting(8, 3, {"per_device_train_batch_size": 4})
+    'num_generations to 2 or 4, or per_device_train_batch_size to 6'
+    """
+    sizes = [size for size in range(2, rows + 1) if rows % size == 0]
+    near = sorted(sorted(sizes, key=lambda size: abs(size - group))[:2])
+    each = values.get("per_device_train_batch_size") or 1
+    step = group // math.gcd(group, max(1, rows // each))
+    groups = f"num_generations to {' or '.join(map(str, near))}, or " if near else ""
+    return f"{groups}per_device_train_batch_size to {-(-each // step) * step}"

@@ -4,6 +4,7 @@ Types come from the annotations. Only plain values (those of YAML) are judged: a
 `AcceleratorConfig` in place of a mapping, is left to the host, and so is any field that `HOST` does not name.
 """
 
+import codecs
 import copy
 import datetime as dt
 import enum
@@ -83,7 +84,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the config file {path} cannot be read: {no_utf8(path, error)}") from error
+    except OSError as error:
         raise ValueError(f"the config file {path} cannot be read: {error}.") from error
     try:
         value = yaml.load(text, StrictLoader)  # noqa: S506 - a subclass of the safe loader
@@ -92,6 +95,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError(f"the config file {path} must hold a mapping of option names to values, like 'beta: 0.0'.")
     return {key: numbers(item) for key, item in value.items()}
+
+
+def no_utf8(path: Path, error: UnicodeDecodeError, at: int = 0) -> str:
+    """The problem of a file in another encoding; ``at`` is the place of the part with the error."""
+    kind = "utf-16" if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin1"
+    place = f"{error.reason} near byte {at + error.start}"
+    return f"it is no UTF-8 ({place}). Convert it, as with: iconv -f {kind} -t utf-8 {path.name} > new{path.suffix}"
 
 
 OFF = ("", "none", "null", "false")
@@ -183,10 +193,10 @@ HOST = (
     Limit("num_train_epochs", POSITIVE, when=("max_steps", -1)),
     Limit("save_steps", PARTS, when=("save_strategy", "steps"), note=" (save_strategy: no for none)"),
     Limit("eval_steps", PARTS, when=("eval_strategy", "steps"), note=" (eval_strategy: no for none)"),
-    Limit("learning_rate beta epsilon weight_decay", NOT_NEGATIVE),
+    Limit("beta epsilon weight_decay", NOT_NEGATIVE),
     Limit("temperature", POSITIVE),
     Limit("top_p ref_model_mixup_alpha", Range(0, 1, open_low=True)),
-    Limit("top_entropy_quantile", Range(0, 1)),
+    Limit("top_entropy_quantile learning_rate", Range(0, 1)),
     Limit("top_k", Range(0), when=("use_vllm", False), note=" (0: all)"),
     Limit("loss_type", words=("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", "luspo")),
     Limit("scale_rewards", words=("group", "batch", "none")),

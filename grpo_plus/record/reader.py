@@ -142,18 +142,16 @@ def open_run(path: str | Path) -> Run:
     try:
         folder = folder.expanduser()
         if not folder.exists():
-            near = _runs_inside(folder.parent) if folder.parent.is_dir() else ""
-            raise RunError(f"{folder} does not exist.{near} Give the output_dir of a run.")
+            raise RunError(f"{folder} does not exist.{runs_near(folder)} Give the output_dir of a run.")
         if not folder.is_dir():
             raise RunError(f"{folder} is a file. Give the output_dir of a run, which is a folder.")
         if folder.name == FOLDER and ((folder / RUN).exists() or (folder / METRICS).exists()):
             folder = folder.resolve().parent
         recorded = any((folder / FOLDER / name).exists() for name in (RUN, METRICS))
         if not recorded and not _states(folder):
-            inside = _runs_inside(folder)
             raise RunError(
                 f"{folder} is no run: it has no {FOLDER}/{RUN} and no checkpoint-*/{_STATE}."
-                f"{inside} Give the output_dir of a run that has logged at least once."
+                f"{runs_near(folder)} Give the output_dir of a run that has logged at least once."
             )
         damage: list[str] = []
         info = _info(folder, damage)
@@ -239,12 +237,15 @@ def _effective(path: Path, kind: type, damage: list[str]) -> list[dict[str, Any]
     return valid
 
 
-def _runs_inside(folder: Path) -> str:
-    folders = []
+def runs_near(path: Path) -> str:
+    """A sentence about the runs and models in the nearest folder above a path, or in it; empty without any."""
+    folder = next((each for each in (path, *path.parents) if each.is_dir()), Path())
+    nearby: dict[str, set[str]] = {"runs": set(), "models": set()}
     for pattern in (f"*/{FOLDER}/{RUN}", f"*/*/{FOLDER}/{RUN}", f"*/checkpoint-*/{_STATE}"):
-        folders += [str(path.parent.parent) for path in folder.glob(pattern)]
-    names = sorted(set(folders))[:5]
-    return f" There are runs in {', '.join(names)}." if names else ""
+        nearby["runs"] |= {str(match.parent.parent) for match in folder.glob(pattern)}
+    for pattern in ("*/config.json", "*/adapter_config.json"):
+        nearby["models"] |= {str(match.parent) for match in folder.glob(pattern)} - nearby["runs"]
+    return "".join(f" There are {kind} in {', '.join(sorted(names)[:5])}." for kind, names in nearby.items() if names)
 
 
 def read_measured(folder: Path) -> dict[str, Measured]:

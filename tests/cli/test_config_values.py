@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import math
+import re
 
 import pytest
 import yaml
@@ -46,7 +47,7 @@ def test_no_value_of_a_field_ends_in_a_traceback_or_is_accepted_outside_its_rang
             assert spec.name.endswith("_strategy") or spec.name in OFF
 
 
-def test_all_problems_of_a_file_are_in_one_report(cli, config, folder):
+def test_all_problems_of_a_file_are_in_one_report_and_those_of_names_and_numbers_in_an_earlier_one(cli, config, folder):
     (folder / "broken.py").write_text("import grpo_plus\n\n1 / 0\n")
     wrong = {
         "top_p": (2, "top_p is 2,"),
@@ -71,9 +72,10 @@ def test_all_problems_of_a_file_are_in_one_report(cli, config, folder):
         "verifiers": ([{"name": "math", "wieght": 1}], "unknown option 'wieght'. Did you mean the key 'weight'"),
         "epsilon": (0.3, "epsilon (0.3)"),
     }
-    err = cli.refused("check", "--only=config", config(**{name: value for name, (value, _) in wrong.items()}))
-    for _, expected in wrong.values():
-        assert expected in err
+    early = {"top_p", "lora_r", "torch_threads", "epsilonn", "num_generations", "beta", "prompt", "verifiers"}
+    for names in (early, wrong.keys() - early):
+        err = cli.refused("check", "--only=config", config(**{name: wrong[name][0] for name in names}))
+        assert [expected for name, (_, expected) in wrong.items() if name in names and expected not in err] == []
     assert "    1 / 0" in err  # the plug-in's own traceback
 
 
@@ -124,7 +126,7 @@ def test_a_single_text_is_a_list_of_one(tmp_path):
 @pytest.mark.parametrize("text", ["-1e-4", "-1E+3", "-.5", "-2", "-3.e2"])
 def test_a_negative_number_in_a_flag_is_a_number(cli, config, text):
     err = cli.refused("check", "--only=config", config(), "--learning_rate", text)
-    assert f"learning_rate is {float(text)!r}, expected at least 0 and finite" in err
+    assert re.search(r"learning_rate is -[\d.]+, expected at least 0 and at most 1", err)
 
 
 @pytest.mark.skipif(__import__("torch").cuda.is_available(), reason="the message of a machine without a card")

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.cli._progress import ProgressLines, duration, evaluation_words, figure_words
-from grpo_plus.training.observers.clock import StepClock
-from grpo_plus.training.observers.step_metrics import PARTS, metric
+from grpo_plus.training.observers.clock import PARTS, StepClock, metric
 from tests.cli.test_train_command import logs
 
 LOGS = {"loss": 0.25, "reward": 0.5, "frac_reward_zero_std": 0.25, "num_tokens": 4000.0, "kl": float("nan")}

@@ -1,15 +1,22 @@
 """What a command line cannot work for is told before torch and TRL are imported, which takes seconds."""
 
 import json
+import re
+import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from accelerate.commands.launch import launch_command_parser
 
 from grpo_plus.cli._arguments import make_parser
+from grpo_plus.cli._help import host_options, own_options
 from grpo_plus.cli._quick_checks import launch_options, light_parser, mappings
 from grpo_plus.config import MAPPINGS
+from grpo_plus.recipe.aliases import aliases
+from tests.cases.rows import sections
 
 PROGRAM = """
 import json, sys
@@ -21,28 +28,9 @@ for words in json.loads(sys.argv[1]):
     print("---", file=sys.stderr)
 print(json.dumps(found))
 """
-GIVEN = ("--split", "train", "--verifier", "exact")
 EARLY = [
-    (("train", "nowhere.yaml"), "nowhere.yaml cannot be read"),
-    (("train", "."), "cannot be read"),
-    (("train", "broken.yaml"), "is no valid YAML"),
-    (("train", "ok.yaml", "--lerning_rate", "1"), "unknown option --lerning_rate. Did you mean --learning_rate?"),
-    (("train", "ok.yaml", "--beta", "1", "--beta", "2"), "--beta is given twice"),
-    (("train", "ok.yaml", "--dataset_name", "./nothing.jsonl"), "'./nothing.jsonl' does not exist"),
-    (("train", "ok.yaml", "--dataset-name=./nothing.csv"), "'./nothing.csv' does not exist"),
-    (("train", "ok.yaml"), "the folder './no_model' does not exist"),
-    (("check", "nowhere.yaml"), "nowhere.yaml cannot be read"),
-    (("check", "ok.yaml", "--lenghts", "1"), "Did you mean --lengths?"),
-    (("eval", "./nothing", "--dataset", "rows.jsonl", *GIVEN), "the folder './nothing' does not exist"),
-    (("eval", "./mine.py:make", "--dataset", "rows.jsonl", *GIVEN), "the folder './mine.py:make' does not exist"),
-    (("eval", "base", "--dataset", "nothing.jsonl", *GIVEN), "'nothing.jsonl' does not exist"),
-    (("eval", "base", "--dataset", "rows.jsonl", "--verifier", "exat"), "Did you mean 'exact'?"),
-    (("eval", "base", "--dataset", "rows.jsonl", "-k", "a", *GIVEN), "-k is 'a'"),
-    (("verify", "nothing.jsonl", "--verifier", "exact"), "does not exist"),
-    (("export", "nothing", "--out", "x"), "the run nothing is no folder: it does not exist"),
-    (("report", "nothing"), "nothing does not exist"),
-    (("sweep", "nowhere.yaml", "--vary", "beta=1"), "nowhere.yaml"),
-    (("plugins", "./nothing.py"), "does not exist"),
+    (tuple(shlex.split(words)), expected)
+    for words, _, expected in (row.partition(" => ") for row in sections("early_commands.txt")["grpo-plus"])
 ]
 
 
@@ -51,6 +39,8 @@ def told(tmp_path_factory):
     """Exit code, heavy modules and message of every case, in one process: what comes late would be seen in all after it."""
     here = tmp_path_factory.mktemp("early")
     (here / "ok.yaml").write_text("dataset_name: ./rows.jsonl\nmodel_name_or_path: ./no_model\noutput_dir: out\n")
+    shutil.copy(Path(__file__).parents[1] / "cases" / "typos.yaml", here)
+    (here / "folder").mkdir()
     (here / "broken.yaml").write_text("a: [1\n")
     (here / "rows.jsonl").write_text('{"prompt": "1", "answer": "2"}\n')
     command = [sys.executable, "-c", PROGRAM, json.dumps([words for words, _ in EARLY])]
@@ -83,5 +73,12 @@ def test_what_is_known_early_is_what_the_parser_takes():
     assert late - dotted - early <= {"-h", "--help"}
     assert set(MAPPINGS) <= set(mappings())
     known = {option for action in launch_command_parser()._actions for option in action.option_strings}
-    plain = {option.replace("_", "-") for option in launch_options()}
-    assert {option.replace("_", "-") for option in known if option.startswith("--")} - plain <= {"--help"}
+    assert {option[2:].replace("-", "_") for option in known if option.startswith("--")} - launch_options() <= {"help"}
+
+
+def test_a_name_of_another_project_leads_to_options_that_exist():
+    (options, remedies), names = aliases(), {*host_options(), *own_options(), *launch_options()}
+    assert {*options.values()} <= names
+    for text in remedies.values():
+        written = re.findall(r"(?<=write )\w+(?=: )|\b[a-z]+(?:_[a-z]+)+\b", re.sub(r"\{.*\}", "", text))
+        assert {*written} - names <= {"group_norm", "dr_grpo", "length_overlong"}, text

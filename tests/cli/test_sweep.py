@@ -445,7 +445,7 @@ def test_a_sweep_from_the_command_line(cli, config, folder):
     assert code == 1
     assert "1 of 2 runs failed" in err
     assert "it breaks" in err
-    assert "To go on:\n  grpo-plus sweep " in err
+    assert "To resume:\n  grpo-plus sweep " in err
     good = folder / "out-sweep" / next(path.name for path in (folder / "out-sweep").glob("*digits*") if path.is_dir())
     assert (good / "seed-1" / "model.safetensors").exists()
     found = json.loads((folder / "out-sweep" / "sweep.json").read_text())["runs"]

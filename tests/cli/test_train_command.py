@@ -160,10 +160,10 @@ def test_batch_sizes_are_checked_for_the_processes_to_be_launched(cli, config, m
     with_file = parse("grpo-plus train", [config(per_device_train_batch_size=1), "--accelerate_config", "multi_gpu"])
     assert with_file.training.generation_batch_size == 8
     err = cli.refused("train", config(per_device_train_batch_size=1), "--num_processes", "2")
-    assert "generation_batch_size (2) must be divisible by num_generations (4)" in err
+    assert "num_generations is 4, which does not divide the completions of a generation batch (2)" in err
     monkeypatch.setenv("GRPO_PLUS_LAUNCHED", "1")  # a rank counts the processes there are
     err = cli.refused("train", config(per_device_train_batch_size=1), "--num_processes", "4")
-    assert "generation_batch_size (1)" in err
+    assert "generation batch (1)" in err
 
 
 def test_environment_variables_and_exponents_without_a_dot(config, monkeypatch):

@@ -2,24 +2,13 @@
 
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 
 from tests.cases.rows import sections
 
-OK = """\
-model_name_or_path: ./tiny
-output_dir: out
-dataset_name: ./rows.jsonl
-verifiers: [exact]
-max_steps: 1
-use_cpu: true
-bf16: false
-report_to: none
-num_generations: 2
-per_device_train_batch_size: 2
-max_completion_length: 4
-"""
+FILES = Path(__file__).parents[1] / "cases"
 ROW = '{"prompt": "1", "answer": "2", "completion": "2"}\n'
 BINARY = bytes(range(256)) * 8
 
@@ -33,14 +22,19 @@ def place(tmp_path, tiny_model, monkeypatch):
     for name in ("folder", "run/grpo_plus"):
         (here / name).mkdir(parents=True)
     for name, text in {
-        "ok.yaml": OK, "rows.jsonl": ROW, "with space.jsonl": ROW, "really_json.csv": ROW, "empty.jsonl": "",
+        "rows.jsonl": ROW, "with space.jsonl": ROW, "really_json.csv": ROW, "empty.jsonl": "",
         "cut.jsonl": '{"a": 1', "numbers.jsonl": '{"completion": 5, "answer": 4}\n', "text.md": "hello",
-        "run/grpo_plus/run.json": "junk",
+        "run/grpo_plus/run.json": "junk", "nested.json": f'{{"data": [{ROW}]}}', "semicolons.csv": "prompt;answer\n1;2\n",
+        "bad_line.jsonl": ROW + '{"prompt": "2" "answer": "3"}', "solutions.jsonl": ROW.replace("answer", "solution"),
+        "questions.jsonl": '{"question": "1", "answer": "2"}',
     }.items():  # fmt: skip
         (here / name).write_text(text)
     for name in ("binary.yaml", "binary.jsonl", "binary.parquet", "binary.csv", "binary.py"):
         (here / name).write_bytes(BINARY)
     (here / "latin.jsonl").write_bytes(b'{"completion": "\xe9", "answer": "4"}\n')
+    for name in ("ok.yaml", "typos.yaml"):
+        shutil.copy(FILES / name, here)
+    (here / "utf16.yaml").write_text((here / "ok.yaml").read_text(), encoding="utf-16")
     (here / "tiny").symlink_to(tiny_model)
     shutil.copytree(tiny_model, here / "broken_model")
     (here / "broken_model" / "config.json").write_text("{")

@@ -137,5 +137,8 @@ def test_explain_shows_the_critic(cli, tmp_path, tiny_model):
     )
     code, out, err = cli("check", "--only=config", "--config", tmp_path / "run.yaml", "--critic.clip", "0.5")
     assert code == 0, err
-    for words in ("critic: on: trunk, updates: 2, warmup_steps: 3, clip: 0.5", "values are assumed to be the mean reward"):
+    for words in (
+        "critic: on: trunk, updates: 2, warmup_steps: 3, clip: 0.5",
+        "values are assumed to be the mean reward",
+    ):
         assert words in out

@@ -5,7 +5,7 @@ import torch
 from datasets import Dataset
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
-from grpo_plus.training.observers.step_metrics import PARTS
+from grpo_plus.training.observers.clock import PARTS
 from tests.engine.conftest import SETTINGS as PLAIN
 
 SETTINGS = {**PLAIN, "gradient_accumulation_steps": 2, "max_steps": 4, "per_device_eval_batch_size": 4}

@@ -49,7 +49,7 @@ def test_everything_that_is_wrong_is_said_at_once():
     told = (
         "'sgn'. Did you mean 'sign'?|advantage 'sgn' replaces scale_rewards ('none')|'drgrpo'. Did you mean 'dr_grpo'?"
     )
-    told += "|multi_objective_aggregation ('normalize_then_sum')|epsilon (0.3)|loss_type ('grpo')|divisible"
+    told += "|multi_objective_aggregation ('normalize_then_sum')|epsilon (0.3)|loss_type ('grpo')|does not divide"
     told += "|unknown option 'wieght'. Did you mean the key 'weight'|verifiers[1] is 3|'layout' is 'fast'"
     for expected in f"{told}|tokens_per_pass is 0".split("|"):
         assert expected in text, expected
@@ -68,8 +68,10 @@ def test_several_problems_are_numbered_and_survive_pickling():
     ({"advantage": {"band": 1.0}}, "which lacks a name"), ({"objective": "{kl: k1}"}, "which lacks a name"),
     ({"advantage": [1]}, "expected a word or a mapping with the key 'name'"), ({"advantage": {"name": 3}}, "lacks a name"),
     ({"advantage": "{name: "}, "no valid JSON or YAML"), ({"engine": True}, "engine is True, expected a word or a mapping"),
-    ({"advantage_kwargs": {"band": 1.0}}, "advantage_kwargs is written advantage: {name: NAME"),
-    ({"stop_on": ["nan"], "record": True}, "stop_on is written diagnosis: {stop_on: [FINDING]} now"),
+    ({"advantage_kwargs": {"band": 1.0}}, "write advantage: {name: NAME"),
+    ({"max_prompt_length": 256, "lr": 1}, "leave out the rows that are too long; grpo-plus doctor counts them.\nGRPOPlusConfig"),
+    ({"lora_r": 8, "lr": 1}, "'lora_r': it is an option of the command line"), ({"lr": 1}, "Did you mean 'learning_rate'?"),
+    ({"stop_on": ["nan"], "record": True}, "write diagnosis: {stop_on: [FINDING]}"),
     ({"verifiers": [{"name": "math", "kwargs": {"last_number": True}}]}, "without kwargs: {'name': 'math', 'last_number': True}"),
     ({"report": 5}, "report is 5, expected true, false or a mapping"), ({"diagnosis": {"every": 5}}, "there is no judge"),
     ({"verifier_column": "kind"}, "verifier_column needs verifiers"), ({"plugins": [3]}, "plugins is [3]"),

@@ -103,9 +103,9 @@ def test_a_batch_has_one_entry_for_each_completion():
             Samples.of("l", prompts, ["a", "b"], ids, {})
     with pytest.raises(ColumnError, match=r"column 'short' is .*expected a list with one value for each of the 2"):
         samples.column("short", "short")
-    with pytest.raises(ColumnError, match=r"needs the column 'okk' \(its parameter 'p'\). Did you mean 'ok'\? There is: completion_text, ok, turns"):  # fmt: skip
+    with pytest.raises(ColumnError, match=r"needs the column 'okk' \(its parameter 'p'\): unknown column 'okk'. Did you mean 'ok'\? There is: completion_text, ok, turns"):  # fmt: skip
         samples.column("okk", "p")
-    with pytest.raises(ColumnError, match=r"There is: no column\. Rename"):
+    with pytest.raises(ColumnError, match=r"There is: nothing\. Rename"):
         Samples.of("l", None, ["a"], None, {"log_extra": 1}).column("log_extra", "p")
 
 

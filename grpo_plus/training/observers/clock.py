@@ -8,9 +8,17 @@ from typing import Any
 import torch
 
 from grpo_plus.training.hooks import TrainerStage
-from grpo_plus.training.observers.step_metrics import PARTS, metric
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import log_training_metrics
+
+PARTS = ("rollout", "scoring", "update")
+"""Parts of a step: drawing completions, rewards, and everything else (log-probabilities of the old and the
+reference policy, forward and backward passes, the optimizer)."""
+
+
+def metric(part: str) -> str:
+    """The name under which a part's seconds are logged: of an optimizer step, the mean since the last log."""
+    return f"time/{part}"
 
 
 class StepClock(TrainerStage):

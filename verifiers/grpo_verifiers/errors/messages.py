@@ -25,10 +25,23 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f" Did you mean {close!r}?" if close else ""
 
 
+_COLUMNS = (
+    "answer answers solution gold gold_answer ground_truth reference_answer final_answer target label reference",
+    "prompt question problem instruction query input task user messages",
+)
+"""Common names of columns with the same meaning."""
+
+
 def unknown(kind: str, name: object, names: Iterable[str]) -> str:
-    """A message that names the unknown thing, the nearest match and everything there is."""
+    """A message that names the unknown thing, the nearest match and everything there is.
+
+    >>> unknown("column", "solution", ["question", "answer"])
+    "unknown column 'solution'. Did you mean 'answer'? There is: answer, question."
+    """
     listed = sorted(names)
-    hint = did_you_mean(str(name), listed)
+    alike = next((words.split() for words in _COLUMNS if kind == "column" and name in words.split()), ())
+    same = next((word for word in alike if word in listed), None)
+    hint = f" Did you mean {same!r}?" if same else did_you_mean(str(name), listed)
     more = f" and {len(listed) - MOST} more" if len(listed) > MOST else ""
     return f"unknown {kind} {name!r}.{hint} There is: {', '.join(listed[:MOST]) or 'nothing'}{more}."
 

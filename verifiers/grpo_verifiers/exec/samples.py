@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from grpo_verifiers.errors import ColumnError
-from grpo_verifiers.errors.messages import did_you_mean
+from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.turns import Turn, turns_of_messages
 
@@ -87,9 +87,8 @@ class Samples:
                 f"value for each of the {len(self)} completions."
             )
         raise ColumnError(
-            f"verifier {self.label!r} needs the column {name!r} (its parameter {parameter!r})."
-            f"{did_you_mean(name, self.columns)} There is: {', '.join(sorted(self.columns)) or 'no column'}. "
-            "Rename the column, or map it with columns: "
+            f"verifier {self.label!r} needs the column {name!r} (its parameter {parameter!r}): "
+            f"{unknown('column', name, self.columns)} Rename the column, or map it with columns: "
             f"{{{parameter}: <column>}}."
         )
 
