@@ -55,7 +55,7 @@ def check_config(
     parsed: Parsed | None = None
     with examination.failing("config"):
         parsed, findings = _read(words, options.own, traceback=not options.json)
-        about_here = "config" in sections and options.vram is None
+        about_here = bool({"data", "machine"} & sections) and options.vram is None
         examination.sections["config"] = findings if about_here or parsed is None else []
     if parsed is None:
         examination.unchecked.append("data, model and memory: the config was refused")

@@ -207,7 +207,7 @@ def test_the_card_tells_the_parts_and_parses(cli, config, folder):
     mine = {"name": "mine", "weight": 0.5, "mark": "a|b`c", "columns": {"answer": "question"}}
     parts = {"advantage": {"name": "sign", "band": 0.25}, "plugins": ["./mine.py"]}
     parts |= {"objective": {"name": "dapo", "epsilon_high": 0.28}, "verifiers": [mine], "hub_token": "secret-of-mine"}
-    path = config(**parts, prompt={"column": "question", "template": "boxed"}, max_steps=1, **SAVING)
+    path = config(**parts, prompt={"column": "question", "template": "boxed"}, max_steps=1, check="warn", **SAVING)
     cli.done("train", path)
     card = ModelCard.load(folder / "out" / "README.md")
     card.data.to_yaml()

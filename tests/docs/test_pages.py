@@ -147,7 +147,7 @@ def understood(words, monkeypatch):
     """Have a command take its words, and stop there; what it does not understand raises."""
     from grpo_plus import cli
     from grpo_plus.check import examination
-    from grpo_plus.cli import _arguments, sweep
+    from grpo_plus.cli import _arguments, _config_check, sweep
     from grpo_plus.cli._parser import CommandParser
 
     command = importlib.import_module(f"grpo_plus.cli.{words[0].replace('-', '_')}")
@@ -176,6 +176,7 @@ def understood(words, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(CommandParser, "parse_args", parse_args)
         patch.setattr(_arguments, "parse", parse)
+        patch.setattr(_config_check, "parse", parse)
         patch.setattr(examination, "examine_machine", examine_machine)
         if hasattr(command, "parse"):
             patch.setattr(command, "parse", parse)

@@ -133,7 +133,7 @@ def test_a_verifier_that_always_times_out_leaves_groups_dead(build, way, tmp_pat
 
 @everyway
 def test_groups_of_two_and_data_smaller_than_a_batch_train_or_are_refused_and_prompts_that_repeat_are_one(build, way):
-    with pytest.raises(ConfigError, match=r"the dataset has 1 rows, but a generation batch takes 2 prompts"):
+    with pytest.raises(ConfigError, match=r"the dataset has 1 row, but a generation batch takes 2 prompts"):
         train(build, way, data=asking(1))
     if "roulette" in way:
         with pytest.raises(ConfigError, match=r"num_generations \(2\).*Set it to 3 or more"):

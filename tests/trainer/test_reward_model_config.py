@@ -132,7 +132,7 @@ def test_explain_shows_it_with_its_defaults(cli, tmp_path):
     (tmp_path / "run.yaml").write_text("verifiers: [exact]\nreward_model: {every: 7}\noutput_dir: out\n")
     code, out, _ = cli("check", "--only=config", "--config", str(tmp_path / "run.yaml"))
     assert code == 0
-    line = next(line for line in out.splitlines() if line.startswith("reward_model: "))
+    line = next(line for line in out.splitlines() if line.startswith("  reward_model: "))
     assert all(words in line for words in ("every: 7", "weight: 0.5", "replay: 0.1"))
 
 

@@ -204,7 +204,7 @@ WRONG = {
     "unknown tool": (with_call(name="duoble"), "it calls 'duoble'.*Did you mean 'double'"),
     "no JSON": (with_call(arguments="{number: 1"), "arguments of double are '{number: 1', no JSON"),
     "arguments that do not fit": (with_call(arguments={"number": "one"}), "a call does not fit its tool"),
-    "a result too few": ([call(1), call(2), result(4), said("4")], "turn 1 has 1 calls and 0 results"),
+    "a result too few": ([call(1), call(2), result(4), said("4")], "turn 1 has 1 call and 0 results"),
     "a result that is a number": ([call(1), {"role": "tool", "content": 2}, said("2")], "a tool's message is 2"),
     "it ends with a result": ([call(1), result(2)], "whose last turn is the assistant's"),
 }
