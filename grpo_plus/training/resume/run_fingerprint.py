@@ -17,7 +17,7 @@ from grpo_verifiers.stats import evenly
 
 FREE = (
     *("output_dir", "run_name", "project", "trackio_", "log_", "logging_", "report", "disable_tqdm"),
-    *("num_completions_to_print", "save_", "hub_", "push_to_hub", "diagnosis"),
+    *("num_completions_to_print", "save_", "hub_", "push_to_hub", "diagnosis", "check"),
     *("resume_from_checkpoint", "overwrite_output_dir", "do_", "local_rank", "ddp_timeout", "dataloader_pin_memory"),
     *("vllm_server_", "vllm_group_port", "vllm_gpu_memory_utilization", "generation_batch_size"),
 )
