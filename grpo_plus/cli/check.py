@@ -61,6 +61,7 @@ def run(arguments: Sequence[str]) -> int:
         output_dir = None
         if refused:  # nothing else is known, and torch need not be imported
             examination.sections["config"] = list(report.refused_findings(refused))
+            examination.unchecked.append("everything else: the config was refused")
             sections = set()
         elif rest:
             with examination.failing("config"):  # imports fail with packages that do not fit

@@ -33,11 +33,11 @@ def test_a_sound_config_has_no_finding_but_what_was_seen(look):
 
 
 def test_every_problem_of_a_config_is_a_finding(look):
-    report = look(advantage="sing", learning_rate=-1.0)
+    report = look(advantage="sing", selection="contrst")
     found = [one["value"] for one in report.data["findings"] if one["code"] == "config-invalid"]
     assert (report.code, len(found)) == (2, 2)
     assert any("Did you mean 'sign'?" in text for text in found)
-    assert any("learning_rate is -1.0" in text for text in found)
+    assert any("Did you mean 'contrast'?" in text for text in found)
     assert report.data["not_checked"] == ["data, model and memory: the config was refused"]
 
 
