@@ -168,7 +168,7 @@ def test_conversations_go_through_the_chat_template_and_each_row_to_its_own_veri
 @pytest.mark.parametrize(("keywords", "expected"), [
     ({"n": 2, "ks": (4,)}, r"k is 4, but it must be a whole number from 1 to n \(2\)"),
     ({"n": 0}, "n is 0"), ({"batch": 0}, "batch is 0"), ({"rows": []}, "no rows"),
-    ({"rows": [{"question": "1", "answer": "1"}]}, "no column 'prompt', only question, answer"),
+    ({"rows": [{"question": "1", "answer": "1"}]}, "the dataset has no column 'prompt'. There is: question, answer"),
     ({"rows": [{"prompt": "", "answer": "1"}]}, "row 0: the prompt is empty"),
     ({"rows": [{"prompt": "1"}]}, "no column 'answer'"),
 ])  # fmt: skip

@@ -69,7 +69,7 @@ def test_several_problems_are_numbered_and_survive_pickling():
     ({"advantage": [1]}, "expected a word or a mapping with the key 'name'"), ({"advantage": {"name": 3}}, "lacks a name"),
     ({"advantage": "{name: "}, "no valid JSON or YAML"), ({"engine": True}, "engine is True, expected a word or a mapping"),
     ({"advantage_kwargs": {"band": 1.0}}, "write advantage: {name: NAME"),
-    ({"max_prompt_length": 256, "lr": 1}, "leave out the rows that are too long; grpo-plus doctor counts them.\nGRPOPlusConfig"),
+    ({"max_prompt_length": 256, "lr": 1}, "leave out the rows that are too long; grpo-plus check counts them.\nGRPOPlusConfig"),
     ({"lora_r": 8, "lr": 1}, "'lora_r': it is an option of the command line"), ({"lr": 1}, "Did you mean 'learning_rate'?"),
     ({"stop_on": ["nan"], "record": True}, "write diagnosis: {stop_on: [FINDING]}"),
     ({"verifiers": [{"name": "math", "kwargs": {"last_number": True}}]}, "without kwargs: {'name': 'math', 'last_number': True}"),
