@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from grpo_plus.check.data import check_arguments
-from grpo_plus.check.finding import settle
+from grpo_plus.check.finding import guarded, settle
 from grpo_plus.config import GRPOPlusConfig
 from grpo_plus.trl.fields import bind_trainer_arguments
 from grpo_plus.trl.host import temporary_attribute
@@ -91,7 +91,7 @@ class GRPOPlusTrainer(GRPOTrainer):
             return []
         sets = setup.train_dataset, setup.eval_dataset
         findings = check_arguments(setup.model, setup.args, *sets, setup.further.get("processing_class"))
-        problems, lines = settle(findings, mode)
+        problems, lines = settle(guarded("data", findings), mode)
         for line in lines if setup.args.process_index == 0 else ():
             logger.warning("note: %s", line)
         return [*problems]

@@ -19,7 +19,7 @@ MOST_ROWS = 100_000
 """Largest number of rows searched for empty and repeated prompts; fewer are tokenized."""
 SAMPLE = 100
 """Rows of a trainer whose tokens are counted."""
-LONGEST = 8
+LONGEST = 2
 """Rows with the most characters, which are tokenized besides the sample."""
 FIRST, SECONDS = 20, 5.0
 """Rows whose golds are judged before training, and the time for the trials of one verifier."""
@@ -29,7 +29,10 @@ GOLDS = ("answer", "solution", "ground_truth", "gold", "target", "label")
 
 @dataclass
 class Data:
-    """Prompts and golds of all rows, and all columns of a sample, whose rows have the indices ``places``."""
+    """Prompts and golds of all rows, and all columns of a sample, whose rows have the indices ``places``.
+
+    ``guessed``: the columns of the golds are `GOLDS`. ``media``: there are columns of images or sounds.
+    """
 
     columns: tuple[str, ...]
     prompts: list[Any] = field(default_factory=list)
@@ -37,6 +40,8 @@ class Data:
     sample: dict[str, list[Any]] = field(default_factory=dict)
     places: list[int] = field(default_factory=list)
     total: int | None = None
+    guessed: bool = False
+    media: bool = False
 
     @property
     def unread(self) -> Iterator[str]:
@@ -61,7 +66,10 @@ def read_data(
     named = [name for part in parts for name in part.verifier.gold_columns.values()]
     columns = tuple(rows.column_names or ())
     golds = [name for name in dict.fromkeys(named or GOLDS) if name != "prompt" and name in columns]
-    data, chosen = Data(columns, total=total), set(places)
+    features = (getattr(rows, "features", None) or {}).items()
+    media = [name for name, kind in features if hasattr(getattr(kind, "feature", kind), "decode")]
+    rows = rows.remove_columns(media) if media else rows  # slow to decode
+    data, chosen = Data(columns, total=total, guessed=not named, media=bool(media)), set(places)
     for place, row in enumerate(islice(rows, count)):
         prompt = make(row)
         data.prompts.append(prompt)
@@ -85,7 +93,7 @@ def check_arguments(
         return
     recipe, config, files = recipe_of(args), getattr(model, "config", None), Files()
     parts = [*recipe.verifiers, *recipe.eval_verifiers]
-    train_data, *other = [read_data(_without_media(rows), parts, lambda row: row["prompt"], SAMPLE) for rows in sets]
+    train_data, *other = [read_data(rows, parts, lambda row: row["prompt"], SAMPLE) for rows in sets]
     if isinstance(model, str):
         init = args.model_init_kwargs or {}
         keys = ("revision", "trust_remote_code")
@@ -113,11 +121,11 @@ def template_keywords(args: Any, data: Data) -> dict[str, Any]:
     return {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
 
 
-def _without_media(rows: Any) -> Any:
-    """Return the rows without columns of images or sounds, which are slow to decode."""
-    features = rows.features or {}
-    media = [name for name, kind in features.items() if "decode" in vars(kind)] if rows.features else []
-    return rows.remove_columns(media) if media else rows
+def _is_prompt(prompt: Any) -> bool:
+    """Return True for text or messages; another finding reports the rest."""
+    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
+        return isinstance(prompt, str)
+    return bool(prompt) and all(isinstance(message, Mapping) and "role" in message for message in prompt)
 
 
 @dataclass(frozen=True)
@@ -137,8 +145,10 @@ class DataCheck:
         data = self.data
         if data.prompts and any(prompt is not None for prompt in data.prompts):
             held_out = self.held_out.prompts if self.held_out else []
-            repeats = bool(recipe_of(self.args).environments)
-            yield from row_findings(data.prompts, data.golds, held_out, total=data.total, repeats=repeats)
+            repeats = bool(recipe_of(self.args).environments) or data.media
+            yield from row_findings(
+                data.prompts, data.golds, held_out, total=data.total, repeats=repeats, guessed=data.guessed
+            )
         if self.tokenizer is not None:
             yield from self._lengths()
 
@@ -154,7 +164,8 @@ class DataCheck:
             sizes = {row: prompt_length(tokenizer, prompt, self.template_keywords) for row, prompt in chosen.items()}
         except Exception:  # noqa: BLE001 - a template that refuses a prompt, which is a finding of its own
             return
-        maps = [{**part.verifier.optional_columns, **part.verifier.required_columns} for part in self.parts]
+        exact = [part.verifier for part in self.parts if part.entry.name == "exact"]  # the rest may read a part of it
+        maps = [{**verifier.optional_columns, **verifier.required_columns} for verifier in exact]
         columns = sorted({columns[GOLD] for columns in maps if columns.get(GOLD) in data.sample})
         answers = {name: text_lengths(tokenizer, data.sample[name]) for name in columns}
         limit = self.args.max_completion_length
@@ -162,7 +173,7 @@ class DataCheck:
 
     def template(self, files: Files) -> Iterator[CheckFinding]:
         """Check the chat template of a model on the first prompt that is not empty."""
-        prompts = self.data.prompts
+        prompts = [prompt for prompt in self.data.prompts if _is_prompt(prompt)]
         if files.failed or files.tokenizer is None or files.template_elsewhere or not prompts:
             return
         formats = [part.entry for part in recipe_of(self.args).verifiers if part.entry.name == "think_format"]

@@ -13,16 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus import __version__
-from grpo_plus.check.finding import CheckFinding, FindingKind, Severity, info, ok, problem, warning
+from grpo_plus.check.finding import FAILED, CheckFinding, FindingKind, Severity, info, ok, problem
 from grpo_plus.check.machine import box_findings, disk_findings, installed_findings, machine_findings, worker_findings
 from grpo_verifiers.errors.messages import counted, cut, exact, readable, type_name
 from grpo_verifiers.redaction import redact_text
 
-FAILED = warning(
-    "check-failed",
-    "A check itself failed, so its subject was not checked.",
-    "Read the error; if it is not explained by another finding, report it with this text.",
-)
 READ = ok("config", "The config passes every check of train before a model is loaded.")
 INVALID = problem("config-invalid", "train refuses this config with the same message.", "Follow the message.")
 ELSEWHERE = problem(

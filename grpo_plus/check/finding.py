@@ -1,6 +1,6 @@
 """Findings of the checks: subject, value, meaning and remedy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -68,6 +68,21 @@ class CheckFinding:
 
 # A warning may spoil a run; a problem stops it, or makes it worthless.
 ok, info, warning, problem = (partial(FindingKind, severity) for severity in Severity)
+
+
+FAILED = warning(
+    "check-failed",
+    "A check itself failed, so its subject was not checked.",
+    "Read the error; if it is not explained by another finding, report it with this text.",
+)
+
+
+def guarded(thing: str, findings: Iterable[CheckFinding]) -> Iterator[CheckFinding]:
+    """Yield findings; an exception of a check is one."""
+    try:
+        yield from findings
+    except Exception as error:  # noqa: BLE001 - data and code of others may raise anything
+        yield FAILED.at(thing, f"{type(error).__name__}: {error}")
 
 
 def settle(findings: Iterable[CheckFinding], mode: str) -> tuple[list[str], list[str]]:

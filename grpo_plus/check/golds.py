@@ -31,7 +31,7 @@ NONE_ACCEPTED = warning(
     "was not tried, or its column is the wrong one.",
     "Score a right completion by hand: grpo-plus verify FILE --verifier NAME.",
 )
-EMPTY = warning(
+EMPTY = problem(
     "gold-empty",
     "The gold is empty: completions of the row get no score from this verifier.",
     "Fill it or drop the row.",
@@ -62,9 +62,9 @@ UNCHECKED = warning(
     "Read the error: training may end with the same.",
 )
 TRIED = ok("verifier-tried", "The verifier has no golds; it judged a sample completion on some rows.")
-FAILS = warning(
+FAILS = problem(
     "verifier-fails",
-    "The verifier fails on rows of the data, whose completions would score 0.",
+    "The verifier fails on all tried rows of the data: their completions would score 0.",
     "Read the error: training would repeat it.",
 )
 COLUMN = problem(
@@ -88,6 +88,10 @@ _FAULTS = (NONE_ACCEPTED, REJECTED, UNUSABLE, EMPTY, REFERENCE, IDLE, NOTHING)
 """Problems of a gold, in the order of the report."""
 Fault = tuple[FindingKind, int, str]
 """Problem of a row's gold, the row, and the explanation."""
+
+
+class AllFailedError(RuntimeError):
+    """A verifier fails on each row."""
 
 
 def reaches_out(described: Mapping[str, Any]) -> bool:
@@ -121,6 +125,8 @@ def gold_findings(
             if column is None or column not in columns:
                 return None
             faults, tried = _trial_faults(verifier, columns, places, prompts, column, seconds)
+    except AllFailedError as error:
+        return [FAILS.at(thing, error)]
     except Exception as error:  # noqa: BLE001 - a verifier may raise anything; the other checks go ahead
         return [UNCHECKED.at(thing, f"{type(error).__name__}: {error}")]
     findings = []
@@ -140,8 +146,10 @@ def trial_findings(
     thing, rows = f"verifier {verifier.label}", range(min(TRIALS, len(prompts)))
     try:
         _scores(verifier, columns, prompts, rows, [f"{_THINKING}The answer is 1."] * len(rows))
+    except AllFailedError as error:
+        return [FAILS.at(thing, error)]
     except Exception as error:  # noqa: BLE001 - a verifier may raise anything; the other checks go ahead
-        return [FAILS.at(thing, f"{type(error).__name__}: {error}")]
+        return [UNCHECKED.at(thing, f"{type(error).__name__}: {error}")]
     return [TRIED.at(thing, f"{len(rows)} rows tried")]
 
 
@@ -220,5 +228,5 @@ def _scores(
     if late := [one for one in verdicts if one.status is Status.TIMEOUT]:
         raise TimeoutError(late[0].detail or "it took longer than its timeout")
     if broken := [one for one in verdicts if one.status is Status.ERROR and one.score is not None]:
-        raise RuntimeError(broken[0].detail)
+        raise (AllFailedError if len(broken) == len(verdicts) else RuntimeError)(broken[0].detail)
     return [verdict.score for verdict in verdicts]

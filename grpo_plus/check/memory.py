@@ -74,21 +74,22 @@ def memory_lines(args: Any, shape: ModelShape, settings: Settings, vram: float |
     Raises:
         DoesNotFitError: no settings fit the card.
     """
-    if vram is None:
-        yield from _table(shape, settings, estimate(shape, settings))
+    plain, reported = estimate(shape, settings), (vram or 0) * REPORTED
+    fits = f"fits a card of {vram or 0:g} GiB, which reports {reported:.1f} GiB or more"
+    if vram is None or plain.peak <= reported * GIB:
+        yield from _table(shape, settings, plain)
+        yield from [] if vram is None else [f"{fits}, as configured"]
         return
     rows = args.per_device_train_batch_size * args.gradient_accumulation_steps
     batch = args.per_device_train_batch_size * args.steps_per_generation
     generations = math.gcd(args.num_generations, rows, batch)
     try:
-        plan = fit(shape, settings, vram * REPORTED * GIB, generations=generations)
+        plan = fit(shape, settings, reported * GIB, generations=generations)
     except DoesNotFitError:
-        yield from _table(shape, settings, estimate(shape, settings))
+        yield from _table(shape, settings, plain)
         raise
     yield from _table(shape, plan.settings, plan.estimate)
-    yield f"fits a card of {vram:g} GiB, which reports {vram * REPORTED:.1f} GiB or more, " + (
-        "with these changes:" if plan.changes else "as configured:"
-    )
+    yield f"{fits}, with these changes:"
     yield from (f"  - {change}" for change in plan.changes)
     if args.steps_per_generation != args.gradient_accumulation_steps:
         yield f"  - per_device_train_batch_size times steps_per_generation stays {batch}"

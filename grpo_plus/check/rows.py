@@ -10,8 +10,13 @@ from grpo_plus.check.finding import CheckFinding, FindingKind, info, ok, problem
 SHOWN = 5
 LONG = 200
 """Length of a gold that is no short answer."""
-_GIVEN = r"(?:answer|solution|result|####|\\boxed\{{)(?: is)?[\s:=*]*{}[\s.*}}$]*$"
-"""End of a text that gives the answer."""
+_CLOSE = r"[\s.。*}}$)]*(?:</answer>)?\s*$"
+_ENDS = r"(?<!\w){}" + _CLOSE
+"""End of a turn that gives the answer."""
+_NAMED = r"\b(?:answer|solution|result|antwort|réponse|respuesta|a:)(?: is| ist| est| es)?|答案是?"
+_GIVEN = rf"(?:{_NAMED}|####|\\boxed\{{{{|=|<answer>)"
+_GIVEN += r"[\s:=*]*{}" + _CLOSE
+"""End of a text that names and gives the answer."""
 
 ROWS = ok("rows", "Checked rows of the training data.")
 EMPTY = problem(
@@ -21,8 +26,13 @@ EMPTY = problem(
 )
 ANSWERED = problem(
     "prompt-answered",
-    "The prompt ends with the row's gold answer: the model reads it before it answers, and learns to copy.",
-    "Leave the assistant's last turn, or the answer's text, out of the prompt.",
+    "The prompt ends with a turn of the assistant that gives the row's gold answer: the model learns to copy it.",
+    "Leave the assistant's last turn out of the prompt.",
+)
+HINTED = warning(
+    "prompt-hints",
+    "The prompt ends with the row's gold after a word such as answer: the model may copy it.",
+    "Leave the answer's text out of the prompt, if it is one.",
 )
 REPEATED = info("prompt-repeated", "Rows with the same prompt and gold: it is trained on more often than the rest.")
 CONFLICT = problem(
@@ -60,30 +70,33 @@ def row_findings(
     *,
     total: int | None,
     repeats: bool,
+    guessed: bool = False,
 ) -> Iterator[CheckFinding]:
     """Yield a finding for each kind of unwanted row.
 
     ``golds`` has the gold values of each row, ``held_out`` the prompts of the evaluation data, and ``total`` is the
-    number of rows, None for a stream. ``repeats``: repeated prompts are fine, since an environment uses the other
-    columns.
+    number of rows, None for a stream. ``repeats``: repeated prompts are fine, since an environment or the model uses
+    other columns. ``guessed``: no reward names the golds' columns, so problems with golds are warnings.
     """
     count, keys = len(prompts), [key_of(prompt) for prompt in prompts]
     yield ROWS.at("training data", f"{count} of {'a stream' if total is None else total} rows")
 
     def of_rows(kind: FindingKind, rows: Sequence[str]) -> Iterator[CheckFinding]:
         if rows:
-            yield kind.of_rows("prompts", _listed(rows, count), len(rows) / count)
+            by_guess = guessed and kind in (CONFLICT, ANSWERED)
+            yield kind.of_rows("prompts", _listed(rows, count), 0.0 if by_guess else len(rows) / count)
 
     yield from of_rows(EMPTY, [str(row) for row, prompt in enumerate(prompts) if is_empty(prompt)])
-    answered = [str(row) for row, (prompt, gold) in enumerate(zip(prompts, golds, strict=True)) if tells(prompt, gold)]
-    yield from of_rows(ANSWERED, answered)
+    yield from of_rows(ANSWERED, [str(row) for row in range(count) if tells(prompts[row], golds[row], turn=True)])
+    yield from of_rows(HINTED, [str(row) for row in range(count) if tells(prompts[row], golds[row], turn=False)])
     first: dict[Hashable, int] = {}
     conflicts: list[str] = []
     repeated: list[str] = []
     for row, key in enumerate(keys):
         before = first.setdefault(key, row)
         if before != row and not is_empty(prompts[row]):
-            (repeated if key_of(golds[before]) == key_of(golds[row]) else conflicts).append(f"{row} repeats {before}")
+            equal = _plain(golds[before]) == _plain(golds[row])
+            (repeated if equal else conflicts).append(f"{row} repeats {before}")
     if not repeats:
         yield from of_rows(CONFLICT, conflicts)
         yield from of_rows(REPEATED, repeated)
@@ -96,21 +109,26 @@ def _listed(rows: Sequence[str], count: int) -> str:
     return f"{len(rows)} of {count} rows: {', '.join(rows[:SHOWN])}{more}"
 
 
-def tells(prompt: Any, golds: Sequence[Any]) -> bool:
-    """Return True if a prompt ends with one of the row's golds, as an answer.
+def _plain(golds: Sequence[Any]) -> Hashable:
+    """Return a key of golds that is the same for most ways to write one."""
+    text = re.sub(r"\\[dt]?frac\{(\w+)\}\{(\w+)\}", r"\1/\2", str(key_of(golds)).replace("\\\\", "\\"))
+    return re.sub(r"[\s$]|\\boxed|\.0+\b", "", text).casefold()
 
-    >>> tells("1 + 1 = ? Answer: 2", ["2"]), tells("Add 1 and 2", ["2"])
+
+def tells(prompt: Any, golds: Sequence[Any], *, turn: bool) -> bool:
+    """Return True if a prompt ends with one of the row's golds: in a ``turn`` of the assistant, or after such a word.
+
+    >>> tells("1 + 1 = ? Answer: 2", ["2"], turn=False), tells("Add 1 and 2", ["2"], turn=False)
     (True, False)
     """
-    texts = [str(gold).strip() for gold in golds if isinstance(gold, str | int | float) and len(str(gold)) < LONG]
-    turn = prompt[-1] if isinstance(prompt, Sequence) and not isinstance(prompt, str) and prompt else prompt
-    is_answer = turn.get("role") == "assistant" if isinstance(turn, Mapping) else False
-    text = turn.get("content") if isinstance(turn, Mapping) else turn
-    if not isinstance(text, str):
+    last = prompt[-1] if isinstance(prompt, Sequence) and not isinstance(prompt, str) and prompt else prompt
+    text = last.get("content") if isinstance(last, Mapping) else last
+    if not isinstance(text, str) or turn != (isinstance(last, Mapping) and last.get("role") == "assistant"):
         return False
-    if is_answer:
-        return any(gold and re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", text) for gold in texts)
-    return any(gold and re.search(_GIVEN.format(re.escape(gold)), text, re.IGNORECASE) for gold in texts)
+    texts = [str(gold).strip() for gold in golds if isinstance(gold, str | int | float) and len(str(gold)) < LONG]
+    form, end = _ENDS if turn else _GIVEN, text[-2 * LONG :].casefold()
+    near = [gold for gold in texts if gold and gold.casefold() in end]
+    return any(re.search(form.format(re.escape(gold.casefold())), end) for gold in near)
 
 
 def length_findings(
@@ -147,8 +165,8 @@ def _over(sizes: Mapping[int, int], rows: Sequence[int], most: int) -> tuple[str
     if not over:
         return None
     longest, count = max(over, key=lambda row: sizes[row]), len(over & set(rows))
-    words = f"{count} of {len(rows)} rows, the longest (row {longest}) {sizes[longest]} tokens"
-    return words, count / max(1, len(rows))
+    sampled = f"{count} of {len(rows)} rows, the longest" if count else "one of the longest"
+    return f"{sampled} (row {longest}) {sizes[longest]} tokens", count / max(1, len(rows))
 
 
 def key_of(value: Any) -> Hashable:
@@ -161,14 +179,16 @@ def is_empty(prompt: Any) -> bool:
     if prompt is None or isinstance(prompt, str):
         return not (prompt or "").strip()
     if isinstance(prompt, Sequence):
-        turns = [turn for turn in prompt if isinstance(turn, Mapping) and turn.get("role") != "system"]
-        return not any(_has_text(turn.get("content")) for turn in turns)
+        turns = [turn for turn in prompt if isinstance(turn, Mapping)]
+        asked = [turn for turn in turns if turn.get("role") != "system"] or turns
+        return not any(_has_text(turn.get("content")) for turn in asked)
     return False
 
 
 def _has_text(content: Any) -> bool:
     if isinstance(content, Sequence) and not isinstance(content, str):
-        return any(part.get("type") != "text" or _has_text(part.get("text")) for part in content)
+        parts = [part if isinstance(part, Mapping) else {} for part in content]
+        return any(part.get("type") != "text" or _has_text(part.get("text")) for part in parts)
     return isinstance(content, str) and bool(content.strip())
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from trl import get_peft_config
 
-from grpo_plus.advantages import EstimatorOutputError
+from grpo_plus.advantages import EstimatorFailedError, EstimatorOutputError
 from grpo_plus.check.data import DataCheck, read_data, template_keywords
 from grpo_plus.check.examination import ELSEWHERE, INVALID, NOTE, PART_FAILS, READ, Examination, refused_findings
 from grpo_plus.check.finding import CheckFinding, Severity
 from grpo_plus.check.fit import SHORT, fit_findings
 from grpo_plus.check.golds import COLUMN
 from grpo_plus.check.machine import cards, memory
-from grpo_plus.check.memory import memory_lines, planned_run, storage_of, uncounted
+from grpo_plus.check.memory import REPORTED, memory_lines, planned_run, storage_of, uncounted
 from grpo_plus.check.parts import part_lines
 from grpo_plus.check.sample import read_sample
 from grpo_plus.check.time import time_lines
@@ -32,6 +32,7 @@ from grpo_plus.cli._parser import by_option, without
 from grpo_plus.cli._prompts import FORMATS, maker
 from grpo_plus.cli._quick_checks import on_cpu
 from grpo_plus.cli._warm_start import warm_start_lines
+from grpo_plus.memory.estimate import GIB
 from grpo_plus.memory.shape import read_model_config
 from grpo_plus.objectives.objective import ObjectiveOutputError
 from grpo_plus.qlora.defaults import Device
@@ -73,6 +74,8 @@ def _split_rivals(words: Sequence[str]) -> tuple[list[str], list[str]]:
         names = value.split(",") if option == "--advantage" and not value.lstrip().startswith(("{", "--")) else [value]
         rest.append(f"{head}{equals}{names[0]}")
         rivals += [name.strip() for name in names[1:]]
+        if len(names) > 1 and not all(name.strip() for name in names):
+            raise UserError(f"--advantage is {value!r}, expected names separated by commas.")
     return rest, rivals
 
 
@@ -134,7 +137,8 @@ class ConfigCheck:
             weights = self._weights(functions)
             sample = read_sample(options.rewards, options.lengths, options.steps, [*weights.items()])
             parts = part_lines(self.args, sample, weights, functions, model=self.model, rivals=rivals)
-        except (EstimatorOutputError, ObjectiveOutputError) as error:
+        except (EstimatorFailedError, EstimatorOutputError, ObjectiveOutputError) as error:
+            sys.stderr.write(redact_text(plugin_traceback(error)) * (not options.json))
             self.examination.sections["config"].append(PART_FAILS.at("sample group", error))
             parts = []
         except ValueError as error:
@@ -224,7 +228,7 @@ class ConfigCheck:
             _, sets = find_rows(self.parsed, self.load_rows)
             train = sets.pop("dataset_train_split")
             data = read_data(train, parts, make, self.limit)
-            further = [read_data(rows, parts, make, self.limit) for rows in sets.values() if rows is not train]
+            further = [data if rows is train else read_data(rows, parts, make, self.limit) for rows in sets.values()]
         except UserError as error:
             self.examination.sections["data"] += self._refused(error)
             return None
@@ -285,6 +289,8 @@ class ConfigCheck:
         here, adapter = cards(), get_peft_config(self.model)
         elsewhere = self.options.vram is not None
         capacity = float(here[0].total) or None if here and not (self.args.use_cpu or elsewhere) else None
+        if elsewhere and adapter is None:
+            capacity = self.options.vram * REPORTED * GIB
         bits, double = storage_of(self.model, self.files.name, self.files.config, trusts_code=self.parsed.trusts_code)
         sharded = (self.parsed.processes or 1) > 1 or bool(self.args.fsdp or self.args.deepspeed)
         # Bytes of a loaded weight.

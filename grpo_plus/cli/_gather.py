@@ -42,7 +42,10 @@ def find_rows(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> tuple[A
     if parsed.mixture.datasets:
         if script.dataset_name:
             raise UserError("dataset_name and datasets are both set: keep one.")
-        splits = get_dataset(parsed.mixture)
+        try:
+            splits = get_dataset(parsed.mixture)
+        except Exception as error:
+            raise UserError(f"datasets: the mixture cannot be loaded: {type(error).__name__}: {error}") from error
     elif script.dataset_name:
         streaming = script.dataset_streaming
         splits = load(script.dataset_name, script.dataset_config, streaming=streaming, base=parsed.folder)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ def _parser() -> CommandParser:
 def run(arguments: Sequence[str]) -> int:
     """Print the report; the exit code is 2 for a problem, and with --strict 1 for a warning."""
     parser = _parser()
+    parser._negative_number_matcher = re.compile(r"-[\d.][\d.,;e+-]*\Z")  # noqa: SLF001 - else --rewards -1,1 is an option
     options, rest = parser.parse_known_args(list(arguments))
     options.own = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - argparse has no public list
     sections = _sections(options.only, has_config=bool(rest))

@@ -350,7 +350,7 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
 def _check_data(parsed: "Parsed", path: str, sets: Mapping[str, Any], tokenizer: Any) -> None:
     """Raise `UserError` for data that make the run worthless, before the warm start; print the rest about its golds."""
     from grpo_plus.check.data import SAMPLE, DataCheck, check_arguments, read_data
-    from grpo_plus.check.finding import settle
+    from grpo_plus.check.finding import guarded, settle
     from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_verifiers.errors import ConfigError
 
@@ -360,10 +360,12 @@ def _check_data(parsed: "Parsed", path: str, sets: Mapping[str, Any], tokenizer:
     parts = [*args.recipe.verifiers, *args.recipe.eval_verifiers]
 
     def check() -> tuple[list[str], list[str]]:
-        quick = settle(check_arguments(path, args, rows, sets.get("dataset_test_split"), tokenizer), args.check)
-        golds = DataCheck(args, read_data(rows, parts, lambda row: row["prompt"], SAMPLE), parts).golds(quickly=True)
-        problems, lines = settle(golds, args.check)
-        return [*quick[0], *problems], lines
+        data = read_data(rows, parts, lambda row: row.get("prompt"), SAMPLE)
+        problems, lines = settle(guarded("golds", DataCheck(args, data, parts).golds(quickly=True)), args.check)
+        if parsed.warm_start is None:  # the trainer does the quick checks
+            return problems, lines
+        quick = check_arguments(path, args, rows, sets.get("dataset_test_split"), tokenizer)
+        return [*settle(guarded("data", quick), args.check)[0], *problems], lines
 
     problems, lines = broadcast_from_main(check)
     _print(*(f"note: {line}" for line in lines))

@@ -2,8 +2,10 @@
 
 import pytest
 from datasets import Dataset
+from PIL import Image
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_plus.check.data import check_arguments
 from grpo_plus.check.rows import tells
 from grpo_verifiers.errors import ConfigError
 from tests.check.conftest import ROWS
@@ -73,7 +75,28 @@ def test_the_trainer_checks_the_rows_that_it_can_see(case, caplog):
         (said(("user", "2+2?"), ("assistant", "44")), "4", False),
         ("anything", None, False),
         ("", "", False),
+        ("A: 4", "4", True),
+        ("答案是4。", "4", True),
+        (said(("user", "q"), ("assistant", "Step 1: ")), "1", False),
+        (said(("user", "q"), ("assistant", "A look at both options:")), "A", False),
     ],
 )
 def test_prompts_that_end_with_the_answer(prompt, gold, expected):
-    assert tells(prompt, [gold]) is expected
+    assert any(tells(prompt, [gold], turn=turn) for turn in (False, True)) is expected
+
+
+def test_rows_of_any_type_are_read_and_what_no_reward_reads_only_warns(case):
+    settings = {"report_to": "none", "num_generations": 2, "per_device_train_batch_size": 2, "loss_type": "dapo"}
+    args = GRPOPlusConfig(str(case.folder / "out"), **settings, **FLOAT32)
+    image = Image.new("RGB", (2, 2))
+    plain = {
+        "prompt": "0+1",
+        "extra": {"index": 0},
+        "parts": [{"a": 1}],
+        "messages": [{"role": "user", "content": "x"}],
+    }
+    rows = [{**plain, "answer": str(n)} for n in range(4)]
+    pictures = Dataset.from_list([{"prompt": "What is it?", "answer": str(n), "image": image} for n in range(4)])
+    for kind, data, expected in (("rows", Dataset.from_list(rows), {"warning"}), ("pictures", pictures, set())):
+        found = [one for one in check_arguments(str(case.model), args, data) if one.thing == "prompts"]
+        assert {one.severity for one in found if one.severity.rank > 1} == expected, kind
