@@ -12,7 +12,6 @@ from typing import Any
 from grpo_verifiers.base.golds import ColumnReport, GoldProblem
 from grpo_verifiers.math.compare.answers import any_form, compare, expand_signs
 from grpo_verifiers.math.compare.leaf import Leaf, Outcome, precise, quick
-from grpo_verifiers.math.compare.naming import swap_constants
 from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import StatedAnswers, extract
 from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of
@@ -193,8 +192,6 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         second = other_reading(text) if node[0] == "list" else node
         if first and second and is_final(first) and compare(first, second, options, leaf)[0]:
             return True, ""
-    if outcome is not True and "C_1" in gold.text and (turned := swap_constants(gold.node, node)) is not None:
-        outcome, reason = compare(gold.node, turned, options, leaf)
     if outcome is not True and node[0] not in _PLAIN and _is_right_without_remarks(text, gold.node, options, leaf):
         return True, ""
     return outcome, reason

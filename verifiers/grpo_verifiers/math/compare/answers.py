@@ -16,7 +16,6 @@ from grpo_verifiers.math.compare.naming import (
     integers_of,
     is_angle_family,
     with_constants_of,
-    without_labels,
 )
 from grpo_verifiers.math.compare.quantities import _in_letters, _scale, _scale_between, angles, compound, quantity
 from grpo_verifiers.math.compare.relations import compare_relations, same_name
@@ -61,7 +60,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         return compare(left, right, options, leaf)
 
     if _is_structured(gold) or _is_structured(answer):
-        gold, answer = without_labels(list_members(transpose(gold)), list_members(transpose(answer)))
+        gold, answer = list_members(gold), list_members(answer)
         structured = compare_named(gold, answer, equal) or compare_sets(gold, answer, equal)
         if structured is not None:
             return structured
@@ -90,13 +89,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
 
 
 def _is_structured(node: Node) -> bool:
-    return (
-        node[0] in STRUCTURES
-        or node[0] == "rel"
-        or node[:2] == ("f", "mod")
-        or transpose(node) is not node
-        or is_angle_family(node)
-    )
+    return node[0] in STRUCTURES or node[0] == "rel" or node[:2] == ("f", "mod") or is_angle_family(node)
 
 
 def _has_words(node: Node) -> bool:
@@ -341,8 +334,6 @@ def as_tuple(node: Node, size: int) -> Node:
         if len(node) == 2:
             return ("paren", *node[1][1:])
         return ("paren", *(row[1] for row in node[1:])) if all(len(row) == 2 for row in node[1:]) else node
-    if node[0] == "f" and len(node[1]) == 1 and node[1].isupper() and node[2][0][0] == "paren":
-        return ("paren", *node[2][0][1:])  # the point P(1, 2)
     if node[0] in {"+", "*", "-", "v"} and size in {2, 3}:
         return _of_units(node, size) or node
     return node
@@ -378,17 +369,3 @@ def _coefficient(term: Node, basis: list[Node]) -> tuple[Node, Node] | None:
         return None
     rest = factors[0] if len(factors) == 1 else ("*", *factors) if factors else number(1)
     return units[0], rest
-
-
-def transpose(node: Node) -> Node:
-    """Transpose a matrix or a row of numbers marked with T; anything else stays."""
-    if node[0] != "^" or node[2] not in {("v", "T"), ("v", "top")}:
-        return node
-    inner = node[1]
-    if inner[0] == "span" and inner[1::3] == ("[", "]"):
-        inner = ("paren", *inner[2:4])
-    if inner[0] == "paren":
-        return ("matrix", *(("row", part) for part in inner[1:]))
-    if inner[0] != "matrix":
-        return node
-    return ("matrix", *(("row", *column) for column in zip(*(row[1:] for row in inner[1:]), strict=True)))

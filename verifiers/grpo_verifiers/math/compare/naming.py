@@ -80,19 +80,6 @@ def compare_named(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
     return every(equal(a, b) if left else equal(b, a) for a, b in pairs)
 
 
-def without_labels(gold: Node, answer: Node) -> tuple[Node, Node]:
-    """``x_1 = 2, x_2 = 3`` and ``x = 2, x = 3``, each as the list of its values; any other pair unchanged."""
-    for one, other in ((gold, answer), (answer, gold)):
-        labels = named_values(one) if one[0] == other[0] == "list" else None
-        if labels is None or not is_labelled(labels):
-            continue
-        pairs = [assignment(item) for item in other[1:]]
-        stem = ("v", str(labels[0][0][1]).partition("_")[0])
-        if all(pair is not None and pair[0] == stem for pair in pairs):
-            return ("list", *(item[1][1] for item in gold[1:])), ("list", *(item[1][1] for item in answer[1:]))
-    return gold, answer
-
-
 def group_assignments(node: Node) -> Node:
     """``p=5, q=2; p=7, q=2`` as the list of its tuples; other lists stay."""
     if node[0] != "list":
@@ -118,14 +105,6 @@ CONSTANTS = frozenset({"C", "C_1"})
 _CONSTANT_NAMES = frozenset({*"ABCDKck", *(f"{letter}_{i}" for letter in "CcKkA" for i in range(4))})
 _SOLUTIONS = frozenset("yuvwzx")  # names of the unknown function of a differential equation
 _COUNTERS = frozenset("kmn")
-
-
-def swap_constants(gold: Node, answer: Node) -> Node | None:
-    """The answer with its two constants the other way round: which of them is ``C_1`` is free."""
-    answer = with_constants_of(gold, answer)
-    if not _is_solution(gold) or not names(gold) & names(answer) >= {"C_1", "C_2"}:
-        return None
-    return _with_names(answer, {"C_1": "C_2", "C_2": "C_1"})
 
 
 def with_constants_of(gold: Node, answer: Node) -> Node:
