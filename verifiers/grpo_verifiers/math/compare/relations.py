@@ -4,14 +4,13 @@ from contextlib import suppress
 from fractions import Fraction
 
 from grpo_verifiers.math.compare.leaf import Equal, Outcome, outcome_of, show
-from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, is_unknown, ops_of, parameter, solution
-from grpo_verifiers.math.tree import Node, names, number, substitute
-from grpo_verifiers.math.values.canon import Form, NoFormError, NotAlgebraicError, canon, has_opaque, quotient, rational
+from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, ops_of, parameter, solution
+from grpo_verifiers.math.tree import Node, names, substitute
+from grpo_verifiers.math.values.canon import Form, NoFormError, canon, quotient, rational
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
 
 APPROXIMATELY = 0.01
-_POINTS = [[Fraction(top, 7) for top in row] for row in ((5, 9, 3, 15, 12), (11, 4, 16, 6, 13), (-5, -9, -3, -15, -12))]
 
 
 def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
@@ -51,7 +50,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
         if pair:
             return _both(equal(pair[1], answer[1][1]), _same_names(pair[0], answer[1][0]))
         return False, "a value where a relation is expected"
-    return _relations(gold, answer, equal, same_value)
+    return _relations(gold, answer, equal)
 
 
 def _compare_solved(gold: Node, answer: Node | None, equal: Equal) -> Outcome:
@@ -173,27 +172,15 @@ def _holds(left: Node, right: Node, op: str, same_value: Equal) -> bool | None:
     return abs(a - b) <= APPROXIMATELY * max(abs(a), abs(b))
 
 
-def _relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
-    if len(gold[1]) != len(answer[1]):
-        return False, "a different number of relations"
-    reverse: Node = ("rel", answer[1][::-1], " ".join(FLIPPED.get(op, op) for op in ops_of(answer)[::-1]))
+def _relations(gold: Node, answer: Node, equal: Equal) -> Outcome:
     left, right = assignment(gold), assignment(answer)
     if left and right and same_name(left[0], right[0]):
         return equal(left[1], right[1])
-    if len(gold[1]) == 2:
-        return _single(gold, answer, equal, same_value)
-    outcomes = []
-    for candidate in (answer, reverse):
-        if candidate[2] == gold[2]:
-            pairs = zip(gold[1], candidate[1], strict=True)
-            links = [(_same_names if is_unknown(a) else equal)(a, b)[0] for a, b in pairs]
-            outcomes.append(False if False in links else None if None in links else True)
-    if True in outcomes:
-        return True, ""
-    return (None, "") if None in outcomes else (False, "a different chain of relations")
+    one_each = len(gold[1]) == len(answer[1]) == 2
+    return _single(gold, answer, equal) if one_each else (False, "a different chain of relations")
 
 
-def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
+def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
     """One relation each: equal if their differences are, up to a factor that keeps or flips the sign."""
     ops = [gold[2], answer[2]]
     if not set(ops) <= set(FLIPPED):
@@ -204,39 +191,13 @@ def _single(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcom
         return False, "a different function"
     left, right = (("+", node[1][0], ("-", node[1][1])) for node in (gold, answer))
     try:
-        forms = [canon(left), canon(right)]
-    except NotAlgebraicError:
-        forms = []
+        factor = _factor(canon(left), canon(right))
     except NoFormError:
-        return False, "a different relation"
-    factor = _factor(*forms) if forms else None
+        factor = None
     if factor is None:
-        may_be_equal = not forms or has_opaque(*forms[0], *forms[1])
-        return _proportional(left, right, ops, same_value) if may_be_equal else (False, "a different relation")
+        return False, "a different relation"
     op = ops[1] if factor > 0 else FLIPPED[ops[1]]
     return outcome_of(op == ops[0], "a different relation")
-
-
-def _proportional(gold: Node, answer: Node, ops: list[str], same_value: Equal) -> Outcome:
-    """Compare two differences that have no exact form: are they a number times each other?
-
-    The number is that at one point, so that sample points refute it, or many digits show it, as for values.
-    """
-    letters = sorted(names(gold) | names(answer))
-    if len(letters) > len(_POINTS[0]):
-        return False, "a different relation"
-    for point in _POINTS:
-        at_point = []
-        for node in (gold, answer):
-            for letter, value in zip(letters, point, strict=False):
-                node = substitute(node, ("v", letter), number(value))  # noqa: PLW2901 - letter by letter
-            at_point.append(node)
-        values = [real_value(node) for node in at_point]
-        if values[0] and values[1]:
-            if ops[0] != (ops[1] if values[0] * values[1] > 0 else FLIPPED[ops[1]]):
-                return False, "a different relation"
-            return same_value(("*", gold, at_point[1]), ("*", answer, at_point[0]))
-    return False, "a different relation"
 
 
 def _factor(gold: Form, answer: Form) -> Fraction | None:

@@ -236,17 +236,10 @@ def is_set(node: Node) -> bool:
     """True if an answer is a set of numbers and nothing else; ``(1, 2)`` may be a point."""
     kind = node[0]
     if kind == "list":
-        return all(part[0] == "rel" and is_set(part) for part in node[1:]) or _are_intervals(node[1:])
+        return all(part[0] == "rel" and is_set(part) for part in node[1:])
     if kind == "rel":
         return not set(ops_of(node)) <= {"=", "~=", "equiv"}
     return kind in _SET_KINDS or (kind == "v" and node[1] in NUMBERS) or _difference(node) is not None
-
-
-def _are_intervals(items: tuple[Node, ...]) -> bool:
-    """True if a list consists of intervals, such as those on which a function rises."""
-    return all(item[0] == "span" or (item[0] == "paren" and len(item) == 3) for item in items) and any(
-        item[0] == "span" and item[1::3] != ("[", "]") for item in items
-    ) | any(("v", "inf") in {item[-1], item[-2]} or ("-", ("v", "inf")) in item for item in items)
 
 
 def _difference(node: Node) -> Node | None:
@@ -276,9 +269,7 @@ def _region(node: Node) -> Region:
     kind = node[0]
     if kind == "rel":
         return _relation(node)
-    if kind == "list" and node[1][0] != "rel":
-        return _any([_region(part) for part in node[1:]])
-    if kind in {"and", "or", "list"}:
+    if kind in {"and", "or"} or (kind == "list" and is_set(node)):
         return _conditions(kind, [_region(part) for part in node[1:]])
     if kind == "cup":
         return _any([_region(part) for part in node[1:]])
