@@ -11,36 +11,21 @@ from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.reading.messages import question_text
 from grpo_verifiers.verdict import Status, Verdict
 
-_CJK = frozenset({"Han", "Hiragana", "Katakana"})
-_LATIN = (
-    "af az ca cs cy da de en eo es et eu fi fr ga gl hr hu id is it la lt lv ms mt nl no pl pt ro sk sl so sq sv sw tl "
-    "tr uz vi zu"
-)
+_CODES = """
+Latin: af az ca cs cy da de en eo es et eu fi fr ga gl hr hu id is it la lt lv ms mt nl no pl pt ro sk sl so sq sv sw tl
+Latin: tr uz vi zu
+Cyrillic: be bg kk ky mk mn ru sr tg uk
+Arabic: ar fa ps ur
+Devanagari: hi mr ne sa
+Han Hiragana Katakana: ja
+Han: zh
+Ethiopic: am, Bengali: bn, Greek: el, Gujarati: gu, Hebrew: he, Armenian: hy, Georgian: ka, Khmer: km, Kannada: kn
+Hangul: ko, Lao: lo, Malayalam: ml, Myanmar: my, Gurmukhi: pa, Sinhala: si, Tamil: ta, Telugu: te, Thai: th
+"""
 LANGUAGES: dict[str, frozenset[str]] = {
-    **dict.fromkeys(_LATIN.split(), frozenset({"Latin"})),
-    **dict.fromkeys(("be", "bg", "kk", "ky", "mk", "mn", "ru", "sr", "tg", "uk"), frozenset({"Cyrillic"})),
-    **dict.fromkeys(("ar", "fa", "ps", "ur"), frozenset({"Arabic"})),
-    **dict.fromkeys(("hi", "mr", "ne", "sa"), frozenset({"Devanagari"})),
-    "am": frozenset({"Ethiopic"}),
-    "bn": frozenset({"Bengali"}),
-    "el": frozenset({"Greek"}),
-    "gu": frozenset({"Gujarati"}),
-    "he": frozenset({"Hebrew"}),
-    "hy": frozenset({"Armenian"}),
-    "ja": _CJK,
-    "ka": frozenset({"Georgian"}),
-    "km": frozenset({"Khmer"}),
-    "kn": frozenset({"Kannada"}),
-    "ko": frozenset({"Hangul"}),
-    "lo": frozenset({"Lao"}),
-    "ml": frozenset({"Malayalam"}),
-    "my": frozenset({"Myanmar"}),
-    "pa": frozenset({"Gurmukhi"}),
-    "si": frozenset({"Sinhala"}),
-    "ta": frozenset({"Tamil"}),
-    "te": frozenset({"Telugu"}),
-    "th": frozenset({"Thai"}),
-    "zh": frozenset({"Han"}),
+    code: frozenset(scripts.split())
+    for scripts, _, codes in (entry.partition(":") for entry in _CODES.strip().replace(",", "\n").split("\n"))
+    for code in codes.split()
 }
 SCRIPTS = frozenset().union(*LANGUAGES.values())
 
