@@ -13,7 +13,7 @@ from grpo_plus.check.finding import FindingKind, Severity
 MODULES = [
     importlib.import_module(f"grpo_plus.check.{each.name}") for each in pkgutil.iter_modules(grpo_plus.check.__path__)
 ]
-FOUND = [kind for module in MODULES for kind in vars(module).values() if isinstance(kind, FindingKind)]
+FOUND = {kind for module in MODULES for kind in vars(module).values() if isinstance(kind, FindingKind)}
 KINDS = {kind.code: kind for kind in FOUND}
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "check.md"

@@ -266,7 +266,7 @@ class TestCommand:
     def test_options_win_over_the_file_and_a_card_gives_lines_for_it(self, run):
         keys = {"max_completion_length": 1024, "gradient_accumulation_steps": 4}
         keys |= {"advantage": "gae", "critic": {"on": "adapter"}}
-        text = run(keys, "--max-completion-length", "512", "--critic.on", "trunk", "--prompt-length", "99", "--vram=12")
+        text = run(keys, "--max-completion-length", "512", "--critic.on", "trunk", "--prompt-length", "99", "--vram=11")
         assert all(words in text for words in ("prompts of 99 and completions of 512 tokens", "critic (trunk) adds"))
         printed = dict(re.findall(r"^ {4}(\w+): (.*)$", text, re.MULTILINE))
         assert int(printed["per_device_train_batch_size"]) * int(printed["gradient_accumulation_steps"]) == 32
@@ -276,7 +276,7 @@ class TestCommand:
     def test_what_is_left_out_is_said(self, run):
         assert "memory of the reward model (reward_model_name_or_path)" in run({"reward_model_name_or_path": "a/b"})
         steps = {"per_device_train_batch_size": 4, "steps_per_generation": 4, "gradient_accumulation_steps": 2}
-        assert "per_device_train_batch_size times steps_per_generation stays 16" in run(steps, "--vram", "100")
+        assert "per_device_train_batch_size times steps_per_generation stays 16" in run(steps, "--vram", "8")
 
     def test_a_config_that_cannot_be_planned_is_refused(self, run):
         for keys, options, words in (

@@ -24,8 +24,8 @@ def problems(**values):
     ({"log_completions_hub_repo": "a/b"}, "log_completions_hub_repo is set, but"), ({"auto_find_batch_size": True}, "auto_find_batch_size"),
     ({"accelerator_config": "nowhere.json"}, "nowhere.json"), ({"accelerator_config": {"a": 1}}, "unexpected keyword argument 'a'"),
     ({"warmup_steps": -1}, "Got warmup_steps = -1"), ({"dataloader_prefetch_factor": 2}, "dataloader_prefetch_factor"),
-    ({"bf16": True, "fp16": True}, "At most one of fp16 and bf16"), ({"chat_template_kwargs": "{a: 1}"}, "JSONDecodeError"),
-    ({"num_generations": 3}, "make it a multiple of num_generations."),
+    ({"bf16": True, "fp16": True}, "fp16 and bf16 are both true"), ({"chat_template_kwargs": "{a: 1}"}, "JSONDecodeError"),
+    ({"num_generations": 3}, "num_generations is 3, which does not divide the completions of a generation batch (8)"),
     ({**EVALUATING, "num_generations_eval": 3}, "Set per_device_eval_batch_size, or num_generations_eval, which divides it."),
     ({"load_best_model_at_end": True}, "--load_best_model_at_end requires the save and eval strategy to match"),
 ])  # fmt: skip
@@ -45,7 +45,7 @@ def test_every_error_of_the_host_is_found_and_ours_beside_them():
         "temperature": -1,
     }
     found = "\n".join(problems(**wrong, **EVALUATING, num_generations_eval=5, advantage="sgn"))
-    for words in ("adamm", "warmup_steps", "num_generations (3)", "cosin", "temperature is -1", "(5)", "'sign'"):
+    for words in ("adamm", "warmup_steps", "num_generations is 3", "cosin", "temperature is -1", "(5)", "'sign'"):
         assert words in found
     assert found.count("\n") == 6
 
