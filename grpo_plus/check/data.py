@@ -82,13 +82,13 @@ def read_data(
 
 
 def check_arguments(
-    model: Any, args: Any, train: Any, held_out: Any = None, tokenizer: Any = None
+    model: Any, args: Any, train: Any, evaluated: Any = None, tokenizer: Any = None
 ) -> Iterator[CheckFinding]:
     """Do the quick checks on a trainer's arguments, as far as its rows have prompts and a length.
 
     A model by name is read, without its weights, for its tokenizer and context.
     """
-    sets = [rows for rows in (train, held_out) if "prompt" in (getattr(rows, "column_names", None) or ())]
+    sets = [rows for rows in (train, evaluated) if "prompt" in (getattr(rows, "column_names", None) or ())]
     if not sets or sets[0] is not train or not hasattr(train, "__len__"):
         return
     recipe, config, files = recipe_of(args), getattr(model, "config", None), Files()
@@ -135,7 +135,7 @@ class DataCheck:
     args: Any
     data: Data
     parts: "Sequence[VerifierPart]" = ()
-    held_out: Data | None = None
+    evaluated: Data | None = None
     tokenizer: Any = None
     context: int | None = None
     template_keywords: Mapping[str, Any] = field(default_factory=dict)
@@ -144,10 +144,10 @@ class DataCheck:
         """Check all rows, and the lengths of the sample and of the longest prompts."""
         data = self.data
         if data.prompts and any(prompt is not None for prompt in data.prompts):
-            held_out = self.held_out.prompts if self.held_out else []
+            evaluated = self.evaluated.prompts if self.evaluated else []
             repeats = bool(recipe_of(self.args).environments) or data.media
             yield from row_findings(
-                data.prompts, data.golds, held_out, total=data.total, repeats=repeats, guessed=data.guessed
+                data.prompts, data.golds, evaluated, total=data.total, repeats=repeats, guessed=data.guessed
             )
         if self.tokenizer is not None:
             yield from self._lengths()

@@ -81,7 +81,7 @@ def guarded(thing: str, findings: Iterable[CheckFinding]) -> Iterator[CheckFindi
     """Yield findings; an exception of a check is one."""
     try:
         yield from findings
-    except Exception as error:  # noqa: BLE001 - data and code of others may raise anything
+    except Exception as error:  # noqa: BLE001 - foreign data and code may raise anything
         yield FAILED.at(thing, f"{type(error).__name__}: {error}")
 
 

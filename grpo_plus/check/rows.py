@@ -40,7 +40,7 @@ CONFLICT = problem(
     "The same prompt has different golds: a right completion of one row is wrong in the other.",
     "Correct or drop those rows.",
 )
-HELD_OUT = warning(
+IN_TRAINING = warning(
     "test-in-train",
     "Prompts of the evaluation data are also in the training data: the accuracy on them is not that on new ones.",
     "Drop them from one of the two.",
@@ -66,7 +66,7 @@ ANSWER = problem(
 def row_findings(
     prompts: Sequence[Any],
     golds: Sequence[Sequence[Any]],
-    held_out: Sequence[Any] = (),
+    evaluated: Sequence[Any] = (),
     *,
     total: int | None,
     repeats: bool,
@@ -74,7 +74,7 @@ def row_findings(
 ) -> Iterator[CheckFinding]:
     """Yield a finding for each kind of unwanted row.
 
-    ``golds`` has the gold values of each row, ``held_out`` the prompts of the evaluation data, and ``total`` is the
+    ``golds`` has the gold values of each row, ``evaluated`` the prompts of the evaluation data, and ``total`` is the
     number of rows, None for a stream. ``repeats``: repeated prompts are fine, since an environment or the model uses
     other columns. ``guessed``: no reward names the golds' columns, so problems with golds are warnings.
     """
@@ -100,8 +100,8 @@ def row_findings(
     if not repeats:
         yield from of_rows(CONFLICT, conflicts)
         yield from of_rows(REPEATED, repeated)
-    if both := [str(row) for row, prompt in enumerate(held_out) if key_of(prompt) in first]:
-        yield HELD_OUT.at("held-out data", _listed(both, len(held_out)))
+    if both := [str(row) for row, prompt in enumerate(evaluated) if key_of(prompt) in first]:
+        yield IN_TRAINING.at("evaluation data", _listed(both, len(evaluated)))
 
 
 def _listed(rows: Sequence[str], count: int) -> str:
@@ -180,8 +180,8 @@ def is_empty(prompt: Any) -> bool:
         return not (prompt or "").strip()
     if isinstance(prompt, Sequence):
         turns = [turn for turn in prompt if isinstance(turn, Mapping)]
-        asked = [turn for turn in turns if turn.get("role") != "system"] or turns
-        return not any(_has_text(turn.get("content")) for turn in asked)
+        shown = [turn for turn in turns if turn.get("role") != "system"] or turns
+        return not any(_has_text(turn.get("content")) for turn in shown)
     return False
 
 

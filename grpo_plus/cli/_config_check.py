@@ -234,9 +234,11 @@ class ConfigCheck:
             return None
         self.examination.unchecked += data.unread
         files = Files() if self.files.failed else self.files
-        held_out = further[0] if further else None
+        second = further[0] if further else None
         context = None if files.config is None else files.context
-        return DataCheck(self.args, data, parts, held_out, files.tokenizer, context, template_keywords(self.args, data))
+        return DataCheck(
+            self.args, data, parts, evaluated, files.tokenizer, context, template_keywords(self.args, data)
+        )
 
     def _rows(self) -> Iterator[CheckFinding]:
         if self.data is not None:
@@ -284,7 +286,7 @@ class ConfigCheck:
         """Check memory and disk; tell the planner's table for a run with adapters, and the time of an earlier run."""
         if self.files.config is None:
             yield from (one for one in self.files.failed if one not in self.examination.findings)
-            self.examination.unchecked.append("memory: the model's config is not known")
+            self.examination.unchecked.append("memory: the model's config could not be read")
             return
         here, adapter = cards(), get_peft_config(self.model)
         elsewhere = self.options.vram is not None

@@ -172,8 +172,8 @@ def option_problems(words: Sequence[str], own: Collection[str]) -> list[str]:
     for word in words:
         name = word.partition("=")[0]
         bare = name.removeprefix("--").replace("-", "_")
-        known = name in options or bare.partition(".")[0] in mappings() or name in own or bare in launch_options()
-        if word.startswith("--") and word != "--" and not known:
+        is_option = name in options or bare.partition(".")[0] in mappings() or name in own or bare in launch_options()
+        if word.startswith("--") and word != "--" and not is_option:
             problems.append(f"unknown option {name}{_end(bare, names, '--{}')}")
     twice = repeated(light_parser(), words)
     return [*problems, *([twice] if twice else [])]

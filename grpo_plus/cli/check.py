@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         _quiet()
         output_dir = None
-        if refused:  # nothing else is known, and torch need not be imported
+        if refused:  # torch need not be imported for it
             examination.sections["config"] = list(report.refused_findings(refused))
             examination.unchecked.append("everything else: the config was refused")
             sections = set()

@@ -451,10 +451,10 @@ def _fenced(language: str, text: str) -> str:
 
 
 def _list() -> str:
-    lines, known = [], json.loads(read_text(SUMMARIES))
+    lines, summaries = [], json.loads(read_text(SUMMARIES))
     for kind in kinds():
         if entries := kind.registry.entries():
-            width, of_kind = max(len(entry.name) for entry in entries), known.get(kind.words, {})
+            width, of_kind = max(len(entry.name) for entry in entries), summaries.get(kind.words, {})
             lines.append(kind.plural)
             for entry in entries:
                 built_in = entry.way == "built-in" and entry.name in of_kind

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 from datasets import Dataset
-from tests.cli.test_explain import row
 
 from grpo_plus import __version__
 from tests import started
+from tests.cli.test_check_parts import row
 
 
 def test_usage_version_and_unknown_commands(cli):
@@ -51,9 +51,7 @@ def test_explain_shows_tokens_where_their_mean_says_nothing(cli, config, folder)
     (folder / "ramp.py").write_text(RAMP)
     path = config(advantage="ramp", plugins=["./ramp.py"])
     out = cli.done("check", "--only=config", path, "--rewards", "1,0", "--lengths", "3,5")
-    rows = {line[:14].strip(): line[14:].split() for line in out.splitlines()}
-    found = [list(map(float, rows[name])) for name in ("advantages", "first token", "last token")]
-    assert found == [[0, 0], [-2, -1], [2, 1]]
+    assert [row(out, name) for name in ("advantages", "first token", "last token")] == [[0, 0], [-2, -1], [2, 1]]
 
 
 UNWEIGHED = [{"name": name, "weight": 0} for name in ("math", "math_steps")]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import trl
 import yaml
-from tests.cli.test_explain import of_tokens
 
 from grpo_plus.cli._tool_use import code_in
 from grpo_verifiers.tools.registry import TOOLS
+from tests.cli.test_check_parts import of_tokens
 
 GAME = '''
 class Game:
@@ -70,7 +70,7 @@ def test_explain_shows_the_schema_that_the_model_sees(cli, playing):
     out = cli.done("check", "--only=config", playing())
     assert "tool: calculator (grpo_verifiers.tools.calculator:calculator), 5 s a call" in out
     assert "for all rows; gives a reward" in out
-    schemas = [json.loads(line) for line in out.splitlines() if line.startswith('  {"type": "function"')]
+    schemas = [json.loads(line) for line in out.splitlines() if line.startswith('    {"type": "function"')]
     assert [schema["function"]["name"] for schema in schemas] == ["calculator", "guess"]
 
 

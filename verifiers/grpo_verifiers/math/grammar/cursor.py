@@ -40,9 +40,9 @@ class TokenCursor:
 
     def take(self, sign: str) -> bool:
         """Take the next token if it is this sign."""
-        taken = self.is_op(sign)
-        self.at += taken
-        return taken
+        hit = self.is_op(sign)
+        self.at += hit
+        return hit
 
     def expect(self, sign: str) -> None:
         """Take this sign, or raise ParseError if another token follows."""
