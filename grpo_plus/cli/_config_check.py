@@ -236,9 +236,7 @@ class ConfigCheck:
         files = Files() if self.files.failed else self.files
         second = further[0] if further else None
         context = None if files.config is None else files.context
-        return DataCheck(
-            self.args, data, parts, evaluated, files.tokenizer, context, template_keywords(self.args, data)
-        )
+        return DataCheck(self.args, data, parts, second, files.tokenizer, context, template_keywords(self.args, data))
 
     def _rows(self) -> Iterator[CheckFinding]:
         if self.data is not None:
