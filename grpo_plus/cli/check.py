@@ -47,13 +47,26 @@ def _parser() -> CommandParser:
 
 def run(arguments: Sequence[str]) -> int:
     """Print the report; the exit code is 2 for a problem, and with --strict 1 for a warning."""
+    try:
+        return _run(arguments)
+    except UserError as error:  # a mistake in an option or an unreadable file: torch need not be imported for it
+        if "--json" not in arguments:
+            raise
+        from grpo_plus.check.examination import Examination, data_report, refused_findings
+
+        refused = Examination({"config": list(refused_findings(str(error)))}, unchecked=["everything else"])
+        print(json.dumps(data_report(refused), indent=2, ensure_ascii=False))
+        return 2
+
+
+def _run(arguments: Sequence[str]) -> int:
     parser = _parser()
     parser._negative_number_matcher = re.compile(r"-[\d.][\d.,;e+-]*\Z")  # noqa: SLF001 - else --rewards -1,1 is an option
     options, rest = parser.parse_known_args(list(arguments))
     options.own = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - argparse has no public list
     sections = _sections(options.only, has_config=bool(rest))
-    _check_numbers(options)
-    refused = _refused(rest, options)
+    _check_numbers(options, has_config=bool(rest))
+    check_early(rest, own=options.own)
     from grpo_plus.check import examination as report
 
     examination = report.Examination(raised=UserError)
@@ -61,11 +74,7 @@ def run(arguments: Sequence[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         _quiet()
         output_dir = None
-        if refused:  # torch need not be imported for it
-            examination.sections["config"] = list(report.refused_findings(refused))
-            examination.unchecked.append("everything else: the config was refused")
-            sections = set()
-        elif rest:
+        if rest:
             with examination.failing("config"):  # imports fail with packages that do not fit
                 from grpo_plus.cli._config_check import check_config
 
@@ -81,17 +90,6 @@ def run(arguments: Sequence[str]) -> int:
     return report.exit_code(examination, strict=options.strict)
 
 
-def _refused(arguments: Sequence[str], options: Namespace) -> str:
-    """Return the message for a file or option that cannot be read; raise it unless the report is data."""
-    try:
-        check_early(arguments, own=options.own)
-    except UserError as error:
-        if not options.json:
-            raise
-        return str(error)
-    return ""
-
-
 def _sections(text: str | None, *, has_config: bool) -> set[str]:
     chosen = {word.strip() for word in text.split(",")} if text is not None else {*SECTIONS}
     if strange := sorted(chosen - {*SECTIONS}):
@@ -101,7 +99,11 @@ def _sections(text: str | None, *, has_config: bool) -> set[str]:
     return chosen
 
 
-def _check_numbers(options: Namespace) -> None:
+def _check_numbers(options: Namespace, *, has_config: bool) -> None:
+    if options.vram is not None and not has_config:
+        raise UserError(
+            f"--vram {options.vram:g} needs a config, or a model: --model_name_or_path NAME --load_in_4bit."
+        )
     if options.rows < 1:
         raise UserError(f"--rows is {options.rows}, expected at least 1.")
     if options.vram is not None and not 0 < options.vram < math.inf:
