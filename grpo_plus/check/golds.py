@@ -142,10 +142,10 @@ def gold_findings(
 def trial_findings(
     verifier: Verifier, columns: Mapping[str, Sequence[Any]], prompts: Sequence[Any]
 ) -> list[CheckFinding]:
-    """Have a verifier without golds judge a sample completion on `TRIALS` rows."""
+    """Have a verifier without golds judge a completion on each of `TRIALS` rows."""
     thing, rows = f"verifier {verifier.label}", range(min(TRIALS, len(prompts)))
     try:
-        _scores(verifier, columns, prompts, rows, [f"{_THINKING}The answer is 1."] * len(rows))
+        _scores(verifier, columns, prompts, rows, [FORMS[row].format("1" * row) for row in rows])
     except AllFailedError as error:
         return [FAILS.at(thing, error)]
     except Exception as error:  # noqa: BLE001 - a verifier may raise anything; the other checks go ahead

@@ -83,10 +83,9 @@ def _run(arguments: Sequence[str]) -> int:
             examination.unchecked.append("config, data and model: no config file")
         if "machine" in sections:
             report.examine_machine(examination, output_dir)
-    if options.json:
-        print(json.dumps(report.data_report(examination), indent=2, ensure_ascii=False))
-    else:
-        print(report.text_report(examination, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    data = report.data_report(examination) if options.json else {}
+    print(json.dumps(data, indent=2, ensure_ascii=False) if data else report.text_report(examination, colour=colour))
     return report.exit_code(examination, strict=options.strict)
 
 

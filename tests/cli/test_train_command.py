@@ -218,7 +218,7 @@ def test_a_verifier_that_only_fails_ends_the_run_with_its_own_traceback_alone(cl
         "def judge(completion):\n    return {}['no such key']\n"
     )
     err = cli.refused("train", config(reward_funcs=None, verifiers=["./failing.py:judge"], max_steps=8))
-    assert "grpo-plus train: verifier 'judge'" in err
+    assert "grpo-plus train: verifier judge" in err
     told = err[err.index("grpo-plus train:") :]
     assert "KeyError: 'no such key'" in told
     assert "grpo_plus/" not in told  # where the trainer stood says nothing
