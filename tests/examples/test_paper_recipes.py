@@ -112,7 +112,7 @@ def test_a_recipe_that_plays_is_explained_and_trains(name, examples, tmp_path, c
     advantage = dict(values["advantage"])
     assert f"advantage: {advantage.pop('name')}\n" in told
     for key, value in advantage.items():
-        assert f"\n  {key} = {value}\n" in told
+        assert f"\n    {key} = {value}\n" in told
     assert "Treasure" in told
     small = ("--max_steps=2", "--warm_start.steps=15", "--warm_start.batch_size=20", "--warm_start.folder=warm")
     assert main(["train", path, *small, "--logging_steps=1", "--disable_tqdm=true", "--output_dir=out"]) == 0
