@@ -148,7 +148,6 @@ class ConfigCheck:
         self.examination.tell("config", ["", "to load:", *(f"  {line}" for line in loads)] if loads else [])
 
     def _weights(self, functions: list[str]) -> dict[str, float]:
-
         recipe = self.args.recipe
         if problems := weight_problems(recipe, functions):
             raise ValueError(" ".join(problems))
@@ -156,7 +155,6 @@ class ConfigCheck:
         return {**dict(named_weights(recipe, functions)), **own}
 
     def _prompt_lines(self) -> list[str]:
-
         prompt = self.parsed.prompt
         lines = ["prompt:", *(f"  {key}: {value}" for key, value in prompt.items())] if prompt else []
         if template := prompt.get("template"):
@@ -164,7 +162,6 @@ class ConfigCheck:
         return [*lines, ""] if lines else []
 
     def _config(self, *, complete: bool) -> Iterator[CheckFinding]:
-
         earlier = [one for one in self.examination.sections["config"] if one.severity is Severity.PROBLEM]
         slow, refused = "", list[str]()
         if complete:
@@ -314,8 +311,7 @@ class ConfigCheck:
             plan = planned_run(
                 on_card.training, on_card.model, self.files.name, prompt_length=length, trusts_code=on_card.trusts_code
             )
-            lines = memory_lines(on_card.training, *plan, self.options.vram)
-            for line in lines:
+            for line in memory_lines(on_card.training, *plan, self.options.vram):
                 self.examination.tell("memory", [line])
         except ValueError as error:
             yield SHORT.at("memory", error)
