@@ -90,7 +90,8 @@ def walk(node: Node) -> Iterator[Node]:
     while waiting:
         top = waiting.pop()
         yield top
-        waiting += children(top)
+        if top[0] not in _LEAVES:
+            waiting += children(top)
 
 
 class Survey(NamedTuple):
@@ -110,11 +111,25 @@ def survey(node: Node) -> Survey:
     while waiting:
         top, level = waiting.pop()
         total += level
-        kinds.add(top[0])
-        if top[0] == "v":
+        kind = top[0]
+        kinds.add(kind)
+        if kind == "v":
             variables.add(top[1])
-        waiting += [(part, level + 1) for part in children(top)]
+        if kind in _LEAVES:
+            continue
+        level += 1
+        for part in top[1:]:
+            if isinstance(part, tuple) and part:
+                if isinstance(part[0], tuple):
+                    waiting += [(each, level) for each in part]
+                else:
+                    waiting.append((part, level))
     return Survey(kinds, variables, total)
+
+
+def weight(node: Node) -> int:
+    """The sizes of all subtrees added up."""
+    return survey(node).weight
 
 
 def is_deeper(node: Node, limit: int) -> bool:
@@ -124,7 +139,8 @@ def is_deeper(node: Node, limit: int) -> bool:
         top, level = waiting.pop()
         if level > limit:
             return True
-        waiting += [(part, level + 1) for part in children(top)]
+        if top[0] not in _LEAVES:
+            waiting += [(part, level + 1) for part in children(top)]
     return False
 
 

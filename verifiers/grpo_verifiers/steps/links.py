@@ -41,7 +41,7 @@ from grpo_verifiers.math.compare.quantities import angles, quantity
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import STRUCTURES, Node, children, map_children, number, survey, walk
+from grpo_verifiers.math.tree import STRUCTURES, Node, children, map_children, number, walk, weight
 from grpo_verifiers.math.values.canon import NoFormError, TooBigError, canon, exact
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
@@ -192,7 +192,7 @@ def links(chain: EquationChain, *, rounding: bool, full: bool) -> Iterator[Link]
         if any(top[0] in _NOT_VALUES for side in (left, right) for top in walk(side)):
             continue
         last = at + 1 == len(chain.signs)
-        spend(20 + 8 * (survey(left).weight + survey(right).weight))
+        spend(20 + 8 * (weight(left) + weight(right)))
         holds, rounded = _holds(left, right, sign, rounding=rounding, full=full)
         if holds is Holds.NO and last and right[0] == "!":  # "5 + 2 = 7!" is an exclamation
             holds, rounded = _holds(left, right[1], sign, rounding=rounding, full=full)

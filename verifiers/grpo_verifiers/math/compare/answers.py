@@ -22,7 +22,7 @@ from grpo_verifiers.math.compare.relations import compare_relations, same_name
 from grpo_verifiers.math.compare.wording import texts
 from grpo_verifiers.math.grammar.relations import is_named
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, map_children, names, number, survey, walk
+from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, map_children, names, number, survey, walk, weight
 from grpo_verifiers.math.values.sets import HIGHEST, LOWEST, NoRegionError, Region, is_set, list_members, region_of
 from grpo_verifiers.reading.budget import spend
 
@@ -300,7 +300,7 @@ def expand_signs(node: Node) -> Node:
     signs = sum(top[0] == "pm" for top in walk(node))
     if not 0 < signs <= MAX_SIGNS:
         return node
-    spend(2**signs * survey(node).weight)
+    spend(2**signs * weight(node))
     variants = [node]
     for _ in range(signs):
         variants = [_sign(each, plus=plus) for each in variants for plus in (True, False)]

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from fractions import Fraction
 
-from grpo_verifiers.math.compare.leaf import Equal, Outcome, every, outcome_of, show
+from grpo_verifiers.math.compare.leaf import Equal, Outcome, outcome_of, show
 from grpo_verifiers.math.grammar.relations import FLIPPED, assignment, is_name, ops_of, parameter, solution
 from grpo_verifiers.math.tree import Node, names, substitute
 from grpo_verifiers.math.values.canon import Form, NoFormError, canon, quotient, rational
@@ -28,8 +28,12 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
             return False, "a relation where a value is expected"
         value, problem = _stated_value(answer)
         return (False, problem) if value is None else _with_checks(value, answer, gold, equal, same_value)
-    if gold[2] == "in" and answer[0] != "rel":
-        return equal(gold[1][1], answer)
+    if gold[2] == "in":
+        if answer[0] != "rel":
+            return equal(gold[1][1], answer)
+        if answer[2] == "in":
+            return _both(equal(gold[1][1], answer[1][1]), _same_names(gold[1][0], answer[1][0]))
+        return compare_relations(gold[1][1], answer, equal, same_value)
     if gold_solved and answer[0] == "rel" and answer[2] in FLIPPED:
         return _compare_solved(gold_solved, answer_solved, equal)
     pair = assignment(gold)
@@ -42,8 +46,10 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
             return False, "a different variable"
         value, problem = _stated_value(answer)
         return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal, same_value)
-    if answer[2] == "in" and pair and same_name(pair[0], answer[1][0]):
-        return equal(pair[1], answer[1][1])
+    if answer[2] == "in":
+        if pair:
+            return _both(equal(pair[1], answer[1][1]), _same_names(pair[0], answer[1][0]))
+        return False, "a value where a relation is expected"
     return _relations(gold, answer, equal)
 
 
@@ -63,6 +69,10 @@ def _renames(gold: Node, answer: Node) -> bool:
     return bool(named and first[0] == gold[0] and first != gold)
 
 
+def _both(first: Outcome, second: Outcome) -> Outcome:
+    return second if first[0] else first
+
+
 def same_name(left: Node, right: Node) -> bool:
     """True if two names are one: the same, a function of a variable by any name, and ``y`` for ``f(x)``."""
     if left == right:
@@ -75,6 +85,10 @@ def same_name(left: Node, right: Node) -> bool:
         parameter(function) and (name == ("v", function[1]) or (name == ("v", "y") and "'" not in function[1]))
         for function, name in ((left, right), (right, left))
     )
+
+
+def _same_names(left: Node, right: Node) -> Outcome:
+    return outcome_of(same_name(left, right), "a different variable")
 
 
 def rename_variable(node: Node, gold: Node) -> Node:
@@ -172,7 +186,7 @@ def _single(gold: Node, answer: Node, equal: Equal) -> Outcome:
     if not set(ops) <= set(FLIPPED):
         if ops[0] != ops[1]:
             return False, "a different relation"
-        return every(equal(one, other) for one, other in zip(gold[1], answer[1], strict=True))
+        return _both(equal(gold[1][0], answer[1][0]), equal(gold[1][1], answer[1][1]))
     if ops == ["=", "="] and gold[1][0][0] == "f" and (answer[1][0][0] == "f" or "^" in gold[1][0][1]):
         return False, "a different function"
     left, right = (("+", node[1][0], ("-", node[1][1])) for node in (gold, answer))

@@ -35,14 +35,20 @@ class TokenCursor:
 
     def is_op(self, *texts: str) -> bool:
         """True if the next token is one of these signs."""
-        kind, text, _ = self.peek()
+        if self.at >= len(self.tokens):
+            return False
+        kind, text, _ = self.tokens[self.at]
         return text in texts and kind == "op"
 
     def take(self, sign: str) -> bool:
         """Take the next token if it is this sign."""
-        hit = self.is_op(sign)
-        self.at += hit
-        return hit
+        if self.at >= len(self.tokens):
+            return False
+        kind, text, _ = self.tokens[self.at]
+        if text != sign or kind != "op":
+            return False
+        self.at += 1
+        return True
 
     def expect(self, sign: str) -> None:
         """Take this sign, or raise ParseError if another token follows."""
@@ -63,8 +69,10 @@ class TokenCursor:
 
     def ends_product(self) -> bool:
         """True if a sign follows that ends a product; False for all that takes a closer look."""
-        token = self.peek()
-        return token is END or (token.kind == "op" and token.text in _STOPS)
+        if self.at >= len(self.tokens):
+            return True
+        kind, text, _ = self.tokens[self.at]
+        return kind == "op" and text in _STOPS
 
     def defines(self) -> bool:
         """True if ``:=`` follows."""
