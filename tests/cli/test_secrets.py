@@ -35,7 +35,7 @@ from tests import started
 CANARY = "c4naryTHATmustNOTfly"
 SECRET = """
 token hub_token api_key apikey password client_secret aws_secret_access_key access_key private_key openai_key
-Authorization authorization auth passwd db_password_ro credentials bearer X-Api-Key x-api-key apiToken accessToken
+Authorization authorization auth passwd db_password_ro credentials bearer x-api-key apiToken accessToken
 clientSecret cookie dsn database_url hf_pat wandb_key tokens secret_key api_keys connection_string connectionString
 passphrase pat webhook webhookUrl sas sasToken signature session sessionid sessionToken hfToken HF_TOKEN hftoken
 authtoken AUTH_TOKEN github_pat smtp_pass proxy_authorization set-cookie Set-Cookie Api-Token apikeys userPassword pwd
@@ -120,8 +120,8 @@ class TestNames:
     def test_two_words_side_by_side_are_a_pair_only_after_the_name_of_a_header(self):
         for pair in (["token", "sequence"], ["1 of 2 rows pass.", "row 1: weak"], ["session", "user"]):
             assert redact(pair) == pair
-        hidden = [("Authorization", HIDDEN), ["X-Api-Key", HIDDEN]]
-        assert redact([("Authorization", "x"), ["X-Api-Key", "y"]]) == hidden
+        hidden = [("Authorization", HIDDEN), ["X-Auth-Token", HIDDEN]]
+        assert redact([("Authorization", "x"), ["X-Auth-Token", "y"]]) == hidden
 
     def test_of_all_fields_of_the_config_only_tokens_of_hubs_are_hidden(self):
         kinds = (GRPOPlusConfig, ModelConfig, ScriptArguments, LoraConfig)
