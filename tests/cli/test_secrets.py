@@ -120,8 +120,8 @@ class TestNames:
     def test_two_words_side_by_side_are_a_pair_only_after_the_name_of_a_header(self):
         for pair in (["token", "sequence"], ["1 of 2 rows pass.", "row 1: weak"], ["session", "user"]):
             assert redact(pair) == pair
-        hidden = [("Authorization", HIDDEN), ["X-Auth-Token", HIDDEN]]
-        assert redact([("Authorization", "x"), ["X-Auth-Token", "y"]]) == hidden
+        hidden = [("Authorization", HIDDEN), ["x-api-key", HIDDEN]]
+        assert redact([("Authorization", "x"), ["x-api-key", "y"]]) == hidden
 
     def test_of_all_fields_of_the_config_only_tokens_of_hubs_are_hidden(self):
         kinds = (GRPOPlusConfig, ModelConfig, ScriptArguments, LoraConfig)
