@@ -10,6 +10,7 @@ from grpo_plus.check.golds import GOLD, gold_findings, reaches_out, trial_findin
 from grpo_plus.check.rows import is_empty, length_findings, prompt_length, row_findings, text_lengths
 from grpo_plus.check.tokens import Files, context_of, model_files, template_findings, token_findings
 from grpo_plus.recipe.recipe import recipe_of, schemas_of
+from grpo_plus.trl.fields import prompt_problem
 from grpo_verifiers.stats import evenly
 
 if TYPE_CHECKING:
@@ -121,13 +122,6 @@ def template_keywords(args: Any, data: Data) -> dict[str, Any]:
     return {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
 
 
-def _is_prompt(prompt: Any) -> bool:
-    """Return True for text or messages; another finding reports the rest."""
-    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
-        return isinstance(prompt, str)
-    return bool(prompt) and all(isinstance(message, Mapping) and "role" in message for message in prompt)
-
-
 @dataclass(frozen=True)
 class DataCheck:
     """Checks of the rows of a run; ``tokenizer`` and ``context`` are None if unknown."""
@@ -173,7 +167,7 @@ class DataCheck:
 
     def template(self, files: Files) -> Iterator[CheckFinding]:
         """Check the chat template of a model on the first prompt that is not empty."""
-        prompts = [prompt for prompt in self.data.prompts if _is_prompt(prompt)]
+        prompts = [prompt for prompt in self.data.prompts if not prompt_problem(prompt, "")]
         if files.failed or files.tokenizer is None or files.template_elsewhere or not prompts:
             return
         formats = [part.entry for part in recipe_of(self.args).verifiers if part.entry.name == "think_format"]
