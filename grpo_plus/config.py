@@ -195,7 +195,6 @@ class GRPOPlusConfig(GRPOConfig):
 
     def __post_init__(self) -> None:
         """Normalise, resolve and check everything, before any model loads."""
-        self.check = {"False": "off", "True": "stop"}.get(str(self.check), self.check)  # YAML reads bare words so
         redact(vars(self))  # remembers the secrets, so that messages hide them
         fields = self.__dataclass_fields__
         values = {name: getattr(self, name, None) for name in fields}

@@ -272,6 +272,8 @@ def _plain(spec: "Field[Any]", kinds: set[Any], value: Any) -> Any:
 
     Null, false or a word for them in the place of a mapping, a list or a word that may be left out is the default.
     """
+    if spec.name == "check" and isinstance(value, bool):
+        return "stop" if value else "off"  # YAML reads the bare words on and off so
     if spec.name in OFF_VALUES and (value is False or (value is None and spec.default is not None)):
         return OFF_VALUES[spec.name] if value is False else default_of(spec)
     if isinstance(value, str) and kinds - {NoneType} <= {bool, int, float}:

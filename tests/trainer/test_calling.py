@@ -186,7 +186,7 @@ def test_what_a_tool_does_costs_its_own_completion_only(build, say, given):
     say(answer)
     more = given(reward_funcs=[lambda completions, **_: [1.0] * len(completions)])
     tools = [{"name": NASTY, "timeout": 15}, {"name": FINE, "timeout": 60}]
-    trainer = build(trainer=more, tools=tools, **{**LONG, "max_completion_length": 2**17})
+    trainer = build(trainer=more, tools=tools, **{**LONG, "max_completion_length": 2**17, "check": "off"})
     kept = seen_turns(trainer)
     trainer.train()
     calls = [turns[0].calls[0] for turns in kept[0][1]]

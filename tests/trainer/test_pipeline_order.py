@@ -38,6 +38,7 @@ RUNS = {
     "adapter": {"advantage": "sign", "objective": {"name": "grpo", **IN_REWARD}, "entropy_coef": 0.01, **REFRESHED, **DRAWN},
     "tools": {"advantage": "sign", "objective": "grpo", "tools": [DOUBLE], "verifiers": ["tool_used"], "max_completion_length": 200},
     "out of memory": {"advantage": "gae", "objective": {"name": "dapo", "stop_fraction": 0.9}, "critic": {"on": "model"}, "num_iterations": 3, "max_steps": 4},
+    "resume": {"advantage": "sign", "dead_groups": "replay", "max_steps": 4, "save_strategy": "steps", "save_steps": 2},
     "evaluation": {"beta": 0.1, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "eval_verifiers": ["exact"]},
 }  # fmt: skip
 SMALL = {"report": {"every": 0}, "max_completion_length": 6}
@@ -61,6 +62,11 @@ FREE = {
     "sample: if self.round is not None and self.round.prompt_ids is None:  # later turns continue completions <> with self.clock.sampling():": OTHER,
     "sample: self.tools.begin_calls(prompt_ids, turn[0]) <> return turn": "test_calling",
     "score: self.tools.rewarding(turns), <> self.verifiers.scoring(completions),": OTHER,
+    "step: for hook in reversed(self.hooks): <> collecting = nullcontext() if self.critic is None else self.critic.collecting()": OTHER,
+    "loss: if self.critic is not None and (zero := self.critic.without_policy()) is not None: <> compute: Compute = partial(self.objective.loss, trl)": OTHER,
+    "logps: self.vllm_drift.check_ids(input_ids) <> score = partial(self.allowed_tokens.logps, partial(self.engine.logps, trl))": OTHER,
+    "restore: if checkpoint is None: <> require_on_all_machines(checkpoint)": "several machines",
+    "restore: require_on_all_machines(checkpoint) <> self.resume_check.restore(self.stages, checkpoint, allow_changes=allow_changes)": "several machines",
 }  # fmt: skip
 """Pairs that may stand in either order, or that another test holds, and why."""
 
@@ -100,6 +106,9 @@ class Halves(Hook):
 
     def batch(self, batch):
         self.seen.append(sorted(batch.output))
+
+    def loss(self, compute, model, inputs):
+        return compute(model, inputs) / 2
 
     def state_dict(self):
         return {"seen": self.seen}
@@ -184,6 +193,9 @@ def train(build, request, tmp_path, monkeypatch):
             run = build(trainer={"reward_funcs": [odd], **more}, **{**SMALL, **RUNS[name]})
             batches = capture(run)
             run.train()
+            if name == "resume":
+                run = build(trainer={"reward_funcs": [odd]}, **{**SMALL, **RUNS[name], "max_steps": 6})
+                run.train(resume_from_checkpoint=True)
         except Exception as error:
             if source is SOURCE:
                 raise
