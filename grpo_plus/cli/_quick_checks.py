@@ -93,7 +93,8 @@ def check_early(arguments: Sequence[str], *, own: Collection[str] = (), trains: 
     for key, name in names.items():
         if isinstance(name, str):
             local_model(name, key)
-    print(f"Reading {path or 'the options'}, and loading torch and TRL.", flush=True)
+    parts = ", ".join(f"{registry.kind} {name}" for registry, name in _names(settings))
+    print(f"Reading {path or 'the options'}{parts and f' ({parts})'}, and loading torch and TRL.", flush=True)
 
 
 def read_settings(path: Path | None, words: Sequence[str], own: Collection[str]) -> dict[str, Any]:
