@@ -5,7 +5,6 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,8 +15,8 @@ from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import StatedAnswers, extract
 from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of
 from grpo_verifiers.math.grammar.read import MAX_LONG, other_reading, read, strip_delimiters, without_text_commands
-from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
-from grpo_verifiers.math.options import Options, option_for
+from grpo_verifiers.math.grammar.tokens import ParseError
+from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.remarks import as_chain, without_remarks
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.values.work import is_final
@@ -26,9 +25,6 @@ from grpo_verifiers.reading.phrases import last_number, phrases
 from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
-MAX_HINTED = 120  # characters of a refused answer for which other options are tried
-_UNDONE = re.compile("not carried out|unevaluated|multiplied out|an expression")
-HINT = 10_000  # units of work for it
 _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
 _PLAIN = frozenset({"n", "/", "big"})  # no remark can be inside these
 Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
@@ -52,13 +48,11 @@ def _judge(completion: str, answer: Any, options: Options, prompt: str, decide_o
     verdict, (gold, stated) = combine(*opened, options, decide_one), opened
     if verdict is None or gold.node is None:
         return verdict
-    if verdict.score != 1.0:
-        return _with_option(verdict, completion, gold, stated, options)
-    if not prompt or options.copies:
+    if verdict.score != 1.0 or not prompt or is_final(gold.node) or len(stated.answers) > 1:
         return verdict
-    if is_final(gold.node) or len(stated.answers) > 1 or not is_copied(stated.answers[0], gold.node, prompt):
+    if not is_copied(stated.answers[0], gold.node, prompt):
         return verdict
-    return _verdict(Status.WRONG, "a formula of the prompt, word for word; copies=True lets it count")
+    return _verdict(Status.WRONG, "a formula of the prompt, word for word")
 
 
 def _gold_and_answers(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, StatedAnswers]:
@@ -73,43 +67,8 @@ def _gold_and_answers(completion: str, answer: Any, options: Options) -> Verdict
         return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}"[:MAX_DETAIL])
     stated = extract(completion, options)
     if stated.problem:
-        return _with_option(_verdict(Status.UNPARSABLE, stated.problem), completion, gold, stated, options)
+        return _verdict(Status.UNPARSABLE, stated.problem)
     return gold, stated
-
-
-def _with_option(verdict: Verdict, completion: str, gold: Gold, stated: StatedAnswers, options: Options) -> Verdict:
-    """A refusal with the option that would accept the answer; without it if the answer is long."""
-
-    def accepts(changed: Options) -> bool:
-        same = (changed.conflicts, changed.last_number) == (options.conflicts, options.last_number)
-        count = stated if same else extract(completion, changed)
-        answer = None if count.problem else combine(gold, count, changed, decide)
-        return answer is not None and answer.score == 1.0
-
-    count = len(stated.every or stated.answers)
-    last = stated.answers[-1] if count else completion
-    several = count > 1 and (options.conflicts == "reject" or (gold.node or ("",))[0] in {"list", "set"})
-    names = ["conflicts"] if several else _policies(verdict.detail, gold, last) if count else ["last_number"]
-    if not names or len(last) > (MAX_HINTED if count else MAX_CHARS):
-        return verdict
-    try:
-        with limited(HINT):
-            option = option_for(options, names, accepts)
-    except OverBudgetError:
-        return verdict
-    detail = f"{verdict.detail[: MAX_DETAIL - 60]}; {option} would accept it"
-    return replace(verdict, detail=detail) if option else verdict
-
-
-def _policies(reason: str, gold: Gold, answer: str) -> list[str]:
-    """Options that a refusal may be due to."""
-    kind, both = gold.node[0] if gold.node is not None else "", gold.text + answer
-    causes = {
-        "evaluated": _UNDONE.search(reason), "reduced": "lowest terms" in reason, "units": kind in {"unit", "currency"},
-        "bases": kind == "base", "percent": "%" in both or "percent" in both, "decimals": "." in both,
-        "decimal_comma": "," in both,
-    }  # fmt: skip
-    return [name for name, cause in causes.items() if cause]
 
 
 def combine(gold: Gold, stated: StatedAnswers, options: Options, decide_one: Decide) -> Verdict | None:
@@ -187,7 +146,7 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
             raise ParseError("nested too deeply" if isinstance(error, RecursionError) else str(error)) from error
         node = inner
     outcome, reason = compare(gold.node, node, options, leaf)
-    if outcome is False and options.decimal_comma and "list" in (node[0], gold.node[0]) and node[0] != gold.node[0]:
+    if outcome is False and "list" in (node[0], gold.node[0]) and node[0] != gold.node[0]:
         first = other_reading(gold.text) if gold.node[0] == "list" else gold.node
         second = other_reading(text) if node[0] == "list" else node
         if first and second and is_final(first) and compare(first, second, options, leaf)[0]:

@@ -82,7 +82,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if scale != 1:
         answer = _scale(answer, scale)
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
-        return _structures(gold, answer, options, equal)
+        return _structures(gold, answer, equal)
     if not _WORDS.isdisjoint(in_answer.kinds) and _has_words(answer) and not _has_words(gold):
         return False, "words inside an expression"
     return leaf(gold, answer, options)
@@ -102,11 +102,11 @@ def any_form(options: Options) -> Options:
     return replace(options, evaluated=False, reduced=False)
 
 
-def _structures(gold: Node, answer: Node, options: Options, equal: Equal) -> Outcome:
+def _structures(gold: Node, answer: Node, equal: Equal) -> Outcome:
     if gold[0] == "text" or answer[0] == "text":
         return texts(gold, answer)
     if gold[0] == "base" or answer[0] == "base":
-        return _bases(gold, answer, options)
+        return _bases(gold, answer)
     if gold[0] == "paren" or answer[0] == "paren":
         size = len(gold if gold[0] == "paren" else answer) - 1
         gold, answer = as_tuple(gold, size), as_tuple(answer, size)
@@ -210,13 +210,11 @@ def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Equal) -> 
     return False, "an item is missing"
 
 
-def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
+def _bases(gold: Node, answer: Node) -> Outcome:
     if gold[0] == answer[0] == "base":
         same = gold[2] == answer[2] and gold[1].lstrip("0") == answer[1].lstrip("0")
         return outcome_of(same, "different digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
     based, plain = (gold, answer) if gold[0] == "base" else (answer, gold)
-    if options.bases == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
-        return outcome_of(str(plain[1]) == based[1], "different digits")
     if based[2] == 10 and plain[0] == "n" and based[1].isdigit():
         return outcome_of(plain[1] == int(based[1]), "different digits")
     return False, f"base {based[2]} on one side only"

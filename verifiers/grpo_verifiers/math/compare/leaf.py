@@ -209,12 +209,11 @@ def _equal(gold: Node, answer: Node, options: Options) -> bool | None:
     if "big" in (gold[0], answer[0]):
         return False
     readings = [gold], [answer]
-    if options.percent == "either":
-        # a percent sign is a hundredth or, where only one side has it, a unit that may be left out
-        if answer[0] == "%" and not _has_percent(gold):
-            readings[1].append(answer[1])
-        if gold[0] == "%" and not _has_percent(answer):
-            readings[0].append(gold[1])
+    # a percent sign is a hundredth or, where only one side has it, a unit that may be left out
+    if answer[0] == "%" and not _has_percent(gold):
+        readings[1].append(answer[1])
+    if gold[0] == "%" and not _has_percent(answer):
+        readings[0].append(gold[1])
     outcomes = [_same_value(a, b, options) for a in readings[0] for b in readings[1]]
     if True in outcomes:
         return True
