@@ -43,7 +43,7 @@ for 25, ``\int f = 25`` for 25
 ``2x + 4 = 8`` for ``x = 2``, ``3x - 6 > 0``   wrong                    none
 for ``x > 2``, ``x^2 < 1`` for ``-1 < x < 1``
 ``BA`` for ``AB`` as the only answer           wrong                    none
-``0.5`` for 50%, 10 for 10%                    correct                  none
+``0.5`` for 50%, 10 for 10%                    correct                  ``percent="value"`` rejects the second
 ``1000,99`` for 1000.99                        correct                  none
 ``x = 5`` for 5, ``2x+1`` for ``y = 2x+1``     correct                  none
 ``|x| < 1``, ``]-1, 1[``, ``x > -1 and x < 1``, correct                 none
@@ -68,7 +68,7 @@ completion is ever evaluated as code. Integrals, sums and limits are no gold: `c
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.base.traits import Traits
-from grpo_verifiers.math.options import Conflicts, Decimals, Matching, options_of
+from grpo_verifiers.math.options import Conflicts, Decimals, Matching, Percent, options_of
 from grpo_verifiers.options import TagName
 from grpo_verifiers.reading.messages import prompt_text
 from grpo_verifiers.verdict import Verdict
@@ -81,7 +81,7 @@ __all__ = ["check_golds", "fast", "math"]
 
 
 def fast(completion: str, answer: str, prompt: Any = None, **options: Any) -> Verdict | None:
-    """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input; else None."""
+    """The verdict of :func:`math` if a bounded amount of work gives it, on any input; else None."""
     from grpo_verifiers.math.judge import judge_bounded
 
     return judge_bounded(completion, answer, options_of(**options), prompt=prompt_text(prompt))
@@ -121,6 +121,7 @@ def math(
     evaluated: bool = True,
     reduced: bool = True,
     units: Matching = "match",
+    percent: Percent = "either",
     decimals: Decimals = 4,
     think: TagName | None = "think",
 ) -> Verdict:
@@ -135,8 +136,7 @@ def math(
     Scores: 1 correct; 0 wrong; 0 unparsable (no answer stated, or one that cannot be read); 0 timeout; None, not
     applicable, where ``answer`` cannot be read.
 
-    Run it in a worker process with a deadline: nearly all answers are decided in microseconds, but values at many
-    digits are not bounded.
+    Run it in a worker process with a deadline: nearly all answers are decided in microseconds, but not all.
 
     Args:
         completion: the model's text.
@@ -150,11 +150,12 @@ def math(
         evaluated: the answer must be worked out as far as the gold is.
         reduced: fractions of integers must be in lowest terms, unless the gold's are not.
         units: ``"match"``: a unit may be left out, but not be another one. ``"ignore"``: units never matter.
+        percent: ``"either"``: 10% is both 10 and 0.1. ``"value"``: it is 0.1 only.
         decimals: a decimal of this many significant digits or more, rounded or cut correctly, may replace an
             irrational or repeating value; 0 requires exact values.
         think: tag of a thinking section that is left out, like those of common models; None leaves nothing out.
     """
-    from grpo_verifiers.math.judge import judge_fully
+    from grpo_verifiers.math.judge import judge
 
-    options = options_of(conflicts, last_number, evaluated, reduced, units, decimals, think)
-    return judge_fully(completion, answer, options, prompt_text(prompt))
+    options = options_of(conflicts, last_number, evaluated, reduced, units, percent, decimals, think)
+    return judge(completion, answer, options, prompt_text(prompt))

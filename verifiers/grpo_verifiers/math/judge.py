@@ -1,16 +1,13 @@
-"""From a completion and a gold answer to a verdict: exact arithmetic first, then many digits.
-
-``judge_bounded`` is bounded and runs in the trainer; ``judge_fully`` needs a worker with a deadline.
-"""
+"""From a completion and a gold answer to a verdict, in the trainer within a budget of work."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 from grpo_verifiers.base.golds import ColumnReport, GoldProblem
 from grpo_verifiers.math.compare.answers import any_form, compare, expand_signs
-from grpo_verifiers.math.compare.leaf import Leaf, Outcome, precise, quick
+from grpo_verifiers.math.compare.leaf import Outcome
 from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import StatedAnswers, extract
 from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of
@@ -27,28 +24,26 @@ from grpo_verifiers.verdict import Status, Verdict
 MAX_DETAIL = 200
 _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
 _PLAIN = frozenset({"n", "/", "big"})  # no remark can be inside these
-Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
 def judge_bounded(
     completion: str, answer: Any, options: Options, units: int = INLINE, prompt: str = ""
 ) -> Verdict | None:
-    """The verdict if exact arithmetic decides it in ``units`` of work; None if values at many digits have to."""
+    """The verdict if ``units`` of work give it; else None."""
     try:
         with limited(units):
-            return _judge(completion, answer, options, prompt, decide)
+            return judge(completion, answer, options, prompt)
     except OverBudgetError:
         return None
 
 
-def _judge(completion: str, answer: Any, options: Options, prompt: str, decide_one: Decide) -> Verdict | None:
+def judge(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict:
+    """The verdict on a completion; without a budget it needs a worker with a deadline."""
     opened = _gold_and_answers(completion, answer, options)
     if isinstance(opened, Verdict):
         return opened
-    verdict, (gold, stated) = combine(*opened, options, decide_one), opened
-    if verdict is None or gold.node is None:
-        return verdict
-    if verdict.score != 1.0 or not prompt or is_final(gold.node) or len(stated.answers) > 1:
+    verdict, (gold, stated) = combine(*opened, options), opened
+    if gold.node is None or verdict.score != 1.0 or not prompt or is_final(gold.node) or len(stated.answers) > 1:
         return verdict
     if not is_copied(stated.answers[0], gold.node, prompt):
         return verdict
@@ -71,51 +66,41 @@ def _gold_and_answers(completion: str, answer: Any, options: Options) -> Verdict
     return gold, stated
 
 
-def combine(gold: Gold, stated: StatedAnswers, options: Options, decide_one: Decide) -> Verdict | None:
+def combine(gold: Gold, stated: StatedAnswers, options: Options) -> Verdict:
     """The verdict over all statements of a completion: every one has to be right, so the first that is not decides."""
     several = len(stated.answers + stated.every) > 1
     if several and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
-        parts = _parts(stated, gold, options, decide_one)
-        if parts is None:
-            return None
-        stated = StatedAnswers(parts, asides=stated.asides)
-    undecided = False
+        stated = StatedAnswers(_parts(stated, gold, options), asides=stated.asides)
     for text in stated.answers:
         spend(20 + len(text) // 128)
         status = Status.WRONG
         try:
-            outcome, reason = decide_one(text, gold.text, options)
+            outcome, reason = decide(text, gold.text, options)
         except ParseError as error:
             outcome, reason, status = False, f"the answer cannot be read: {error}", Status.UNPARSABLE
-        if outcome is False and len(stated.answers) > 1:
+        if not outcome and len(stated.answers) > 1:
             return _verdict(Status.WRONG, f"{len(stated.answers)} different answers are stated")
-        if outcome is False:
+        if not outcome:
             return _verdict(status, reason)
-        undecided = undecided or outcome is None
     for text in stated.asides:
         spend(20 + len(text) // 128)
         if _contradicts(text, gold, options):
             return _verdict(Status.WRONG, f"another answer is stated too: {text[:40]}")
-    return None if undecided else _verdict(Status.CORRECT, "")
+    return _verdict(Status.CORRECT, "")
 
 
 @lru_cache(maxsize=2048)
-def decide(text: str, gold: str, options: Options) -> Outcome:
-    """Compare one stated answer with the gold one, exactly.
+def decide(text: str, gold_text: str, options: Options) -> Outcome:
+    """Compare one stated answer with the gold one.
 
     Completions of one prompt repeat their answers, so results are cached.
 
     Raises:
         ParseError: the stated answer cannot be read.
     """
-    return decide_with(text, gold, options, quick)
-
-
-def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outcome:
-    """Compare one stated answer with the gold one; ``leaf`` decides plain expressions."""
     gold = gold_of(gold_text)
     if gold.node is None:
-        return None, gold.problem
+        return False, gold.problem
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
     if _single_spaced(text) == _single_spaced(gold.text):
@@ -133,45 +118,45 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         and all(node[0] == "v" and len(node[1]) == 1 for node in gold.node[1:])
     ):
         return False, "one of several options where all are expected"
-    if (chain := as_chain(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
+    if (chain := as_chain(text, gold.node)) is not None and _is_right(chain, gold, options):
         return True, ""
     try:
         node = read(text)
         if node[0] == "text" and gold.node[0] != "text" and " " in node[1]:
             node = _in_sentence(text, options) or node
     except (ParseError, RecursionError) as error:
-        if _is_right_without_remarks(text, gold.node, options, leaf):
+        if _is_right_without_remarks(text, gold.node, options):
             return True, ""
         if (inner := _in_sentence(text, options)) is None:
             raise ParseError("nested too deeply" if isinstance(error, RecursionError) else str(error)) from error
         node = inner
-    outcome, reason = compare(gold.node, node, options, leaf)
-    if outcome is False and "list" in (node[0], gold.node[0]) and node[0] != gold.node[0]:
+    outcome, reason = compare(gold.node, node, options)
+    if not outcome and "list" in (node[0], gold.node[0]) and node[0] != gold.node[0]:
         first = other_reading(gold.text) if gold.node[0] == "list" else gold.node
         second = other_reading(text) if node[0] == "list" else node
-        if first and second and is_final(first) and compare(first, second, options, leaf)[0]:
+        if first and second and is_final(first) and compare(first, second, options)[0]:
             return True, ""
-    if outcome is not True and node[0] not in _PLAIN and _is_right_without_remarks(text, gold.node, options, leaf):
+    if not outcome and node[0] not in _PLAIN and _is_right_without_remarks(text, gold.node, options):
         return True, ""
     return outcome, reason
 
 
-def _is_right(chain: str, gold: Gold, options: Options, leaf: Leaf) -> bool:
+def _is_right(chain: str, gold: Gold, options: Options) -> bool:
     """True if an answer in two forms is right in both."""
     if gold.node is None or (node := _read_or_none(chain)) is None:
         return False
     # f (7) names 7 and does not say it twice
     exact = () if node[0] != "rel" else node[1][-2:-1] if node[2].endswith("~=") else node[1][-2:]
-    return compare(gold.node, node, options, leaf)[0] is True and all(
-        compare(gold.node, term, any_form(options), leaf)[0] for term in exact
+    return compare(gold.node, node, options)[0] and all(
+        compare(gold.node, term, any_form(options))[0] for term in exact
     )
 
 
-def _is_right_without_remarks(text: str, gold: Node, options: Options, leaf: Leaf) -> bool:
+def _is_right_without_remarks(text: str, gold: Node, options: Options) -> bool:
     """True if an answer without its remarks is right; False if that cannot be read."""
     rest = without_remarks(text, gold)
     node = None if rest is None else _read_or_none(rest)
-    return node is not None and compare(gold, node, options, leaf)[0] is True
+    return node is not None and compare(gold, node, options)[0]
 
 
 def _in_sentence(text: str, options: Options) -> Node | None:
@@ -189,19 +174,17 @@ def _read_or_none(text: str) -> Node | None:
         return None
 
 
-def _parts(stated: StatedAnswers, gold: Gold, options: Options, decide_one: Decide) -> tuple[str, ...] | None:
-    """Several boxes as one list: one for each item, and perhaps a last one that repeats them all; None: undecided."""
+def _parts(stated: StatedAnswers, gold: Gold, options: Options) -> tuple[str, ...]:
+    """Several boxes as one list: one for each item, and perhaps a last one that repeats them all."""
     if stated.every:
         node = _read_or_none(stated.every[-1])
         listed = node is not None and node[0] in {"list", "set"}
         return stated.answers if listed else (", ".join(map(strip_delimiters, stated.every)),)
     answers = stated.answers
     try:
-        last = decide_one(answers[-1], gold.text, options)[0]
+        last = decide(answers[-1], gold.text, options)[0]
     except ParseError:
         last = False
-    if last is None:
-        return None
     items = answers[:-1] if last else answers
     joined = ", ".join(strip_delimiters(item) for item in items)
     return (joined, answers[-1]) if last else (joined,)
@@ -213,7 +196,7 @@ def _contradicts(text: str, gold: Gold, options: Options) -> bool:
         return False
     try:
         node = read(text)
-        return is_final(node) and decide(text, gold.text, options)[0] is False
+        return is_final(node) and not decide(text, gold.text, options)[0]
     except (ParseError, RecursionError):
         return False
 
@@ -228,22 +211,6 @@ def _normal_words(text: str) -> str:
 
 def _verdict(status: Status, detail: str) -> Verdict:
     return Verdict(1.0 if status is Status.CORRECT else 0.0, status, detail[:MAX_DETAIL])
-
-
-def judge_fully(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict:
-    """The verdict on a completion; never undecided."""
-    # every comparison of decide_fully is decided, so only the type checker can see a None here
-    verdict = _judge(completion, answer, options, prompt, decide_fully)
-    return verdict or Verdict(0.0, Status.WRONG, "not equal")
-
-
-@lru_cache(maxsize=2048)
-def decide_fully(text: str, gold: str, options: Options) -> Outcome:
-    """Compare one stated answer with the gold one by all means."""
-    outcome, reason = decide(text, gold, options)
-    if outcome is None:
-        outcome, reason = decide_with(text, gold, options, precise)
-    return (False, "not shown to be equal") if outcome is None else (outcome, reason)
 
 
 def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | None:

@@ -8,6 +8,7 @@ from grpo_verifiers.options import Range, TagName, option_problems
 
 Conflicts = Literal["reject", "last"]
 Matching = Literal["match", "ignore"]
+Percent = Literal["either", "value"]
 Decimals = Annotated[int, Range(0, 15)]
 
 
@@ -20,6 +21,7 @@ class Options:
     evaluated: bool = True
     reduced: bool = True
     units: Matching = "match"
+    percent: Percent = "either"
     decimals: Decimals = 4
     think: TagName | None = "think"
 

@@ -65,13 +65,7 @@ def end_of(node: Node) -> End:
         return HIGHEST
     if node == ("-", INFINITY):
         return LOWEST
-    if names(node):
-        return End(node, None)
-    value = real_value(node)
-    if value is None and (rational := exact(node)) is not None:
-        with suppress(OverflowError):  # too large to be put in order
-            value = float(rational)
-    return End(node, value)
+    return End(node, None if names(node) else real_value(node))
 
 
 def interval(low: End, low_in: bool, high: End, high_in: bool) -> tuple[NumberRange, ...]:
