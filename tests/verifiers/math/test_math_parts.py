@@ -8,8 +8,7 @@ from itertools import product
 from grpo_verifiers.math import fast
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.tree import number
-from grpo_verifiers.math.values.numeric import is_refuted
-from grpo_verifiers.math.values.precise import agree
+from grpo_verifiers.math.values.numeric import agree, is_refuted
 from grpo_verifiers.math.values.sets import (
     HIGHEST,
     LOWEST,

@@ -20,8 +20,7 @@ from grpo_verifiers.math.judge import decide
 from grpo_verifiers.math.options import DEFAULTS, Options
 from grpo_verifiers.math.remarks import as_chain, without_remarks
 from grpo_verifiers.math.values.canon import canon, exact, same
-from grpo_verifiers.math.values.numeric import is_refuted
-from grpo_verifiers.math.values.precise import agree
+from grpo_verifiers.math.values.numeric import agree, is_refuted
 from grpo_verifiers.math.values.sets import region_of
 from grpo_verifiers.math.values.work import is_final, is_reduced, remaining_work
 from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_moment
@@ -69,7 +68,7 @@ def of_trees(function):
 
 def verdict(gold, answer):
     try:
-        return {True: "+", False: "-", None: "?"}[decide(answer, gold, DEFAULTS)[0]]
+        return "+" if decide(answer, gold, DEFAULTS)[0] else "-"
     except ParseError:
         return "!"
 

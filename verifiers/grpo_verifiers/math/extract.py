@@ -14,6 +14,7 @@ from grpo_verifiers.reading.phrases import hash_answers, last_number, phrases
 from grpo_verifiers.reading.thinking import answer_part
 
 MAX_STATEMENTS = 64
+NO_ANSWER = "no answer found"
 _STRUCK = re.compile(r"\**(?:~~|<(?:s|del|strike)>)", re.IGNORECASE)
 
 
@@ -58,8 +59,8 @@ def extract(completion: str, options: Options) -> StatedAnswers:
         return _select([value for value, _ in sentences], [], options)
     if options.last_number and (number := last_number(text)) is not None:
         return StatedAnswers((number,))
-    problem = "no answer found" if text.strip() or not completion.strip() else "nothing outside the thinking section"
-    return StatedAnswers(problem=problem)
+    nothing = completion.strip() and not text.strip()
+    return StatedAnswers(problem="nothing outside the thinking section" if nothing else NO_ANSWER)
 
 
 def _select(strong: list[str], weak: list[str], options: Options) -> StatedAnswers:
