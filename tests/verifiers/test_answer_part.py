@@ -221,7 +221,8 @@ def test_all_verifiers_agree_on_any_text(text):
     if part.strip():
         assert exact(text, part).score == regex(text, pattern=re.escape(part.strip())).score == 1
     for source in ("auto", "last"):
-        assert numeric(text, 42, source=source) == numeric(part, 42, source=source, think=None)
+        whole, alone = numeric(text, 42, source=source), numeric(part, 42, source=source, think=None)
+        assert (whole.score, whole.status) == (alone.score, alone.status)
     for letter in "AB":
         assert choice(text, letter) == choice(part, letter, think=None)
     assert json_schema(text, schema={"const": 42}) == json_schema(part, schema={"const": 42}, think=None)

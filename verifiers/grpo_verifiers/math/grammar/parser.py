@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from grpo_verifiers.math.grammar.cursor import END, TokenCursor, subscript_name
-from grpo_verifiers.math.grammar.numbers import based_number, plain_number
+from grpo_verifiers.math.grammar.numbers import plain_number
 from grpo_verifiers.math.grammar.relations import join_statements
 from grpo_verifiers.math.grammar.tokens import ParseError, Token, facing_inward, tokenize
 from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, is_deeper, number, walk
@@ -15,7 +15,6 @@ from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.math.words.vocabulary import (
     ACCENTS,
     ATOM_COMMANDS,
-    BASES,
     CONNECTIVES,
     FUNCTIONS,
     GREEK,
@@ -46,7 +45,7 @@ _LEADS_UP = re.compile(
 @lru_cache(maxsize=512)
 def parse(text: str) -> Node:
     """The syntax tree of an answer."""
-    node = based_number(text) or AnswerParser(facing_inward(tokenize(text))).answer()
+    node = AnswerParser(facing_inward(tokenize(text))).answer()
     # loops build depth, too: 1/1/1/..., 5!!!...
     if is_deeper(node, MAX_TREE):
         raise ParseError(f"an expression nested deeper than {MAX_TREE} levels")
@@ -285,14 +284,7 @@ class AnswerParser(TokenCursor):
 
     def _read_base(self, node: Node) -> Node:
         """Read the base of a number after ``_``."""
-        if self.is_op("{") and self.peek(1).text.strip().lower() == "base":
-            self.next()
-            self.tokens[self.at] = Token("op", "{")
-        if self.is_op("{") and self.peek(1).text in BASES and self.peek(2).text == "}":
-            self.tokens[self.at + 1] = Token("num", str(BASES[self.peek(1).text]))
         base = self._argument()
-        if base[0] == "text" and base[1].lower() in BASES:
-            base = number(BASES[base[1].lower()])
         if base[0] != "n" or base[2] is not None or not 2 <= base[1] <= 36:
             raise ParseError("a number with a subscript that is not a base")
         if node[0] == "n" and node[2] is not None:
