@@ -119,7 +119,6 @@ def test_canonical_forms_are_equal_where_values_are(every):
         gap = max(abs(re - real), abs(im - imaginary))
         equal = gap < max(1, abs(re)) * TINY
         assert same(form, next_form) is equal, (tree, after)
-        assert numeric.is_refuted(tree, after) <= (not equal), (tree, after)
         assert numeric.agree(tree, after) in {equal, None}, (tree, after)
 
 
@@ -177,5 +176,4 @@ def test_expressions_in_a_letter_are_equal_where_they_are_at_every_point():
     for (left, ours), (right, theirs) in product(zip(built, values, strict=True), repeat=2):
         equal = all(abs(one - other) < 1e-20 * max(1, abs(one)) for one, other in zip(ours, theirs, strict=True))
         assert numeric.agree(left, right) in {equal, None}, (left, right)
-        assert numeric.is_refuted(left, right) <= (not equal), (left, right)
         assert same(canon(left), canon(right)) in {equal, None}, (left, right)

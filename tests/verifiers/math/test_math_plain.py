@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_verifiers.math.compare.leaf import same_value, unequal_numbers
-from grpo_verifiers.math.grammar.numbers import exact_value, plain
+from grpo_verifiers.math.compare.leaf import exact_value, same_value, unequal_numbers
 from grpo_verifiers.math.grammar.parser import parse
-from grpo_verifiers.math.grammar.read import notation, read
+from grpo_verifiers.math.grammar.read import notation, plain, read
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options, options_of
 from grpo_verifiers.math.tree import survey, walk

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from grpo_verifiers.math.compare import wording
-from grpo_verifiers.math.compare.leaf import approximates, decimal_of
+from grpo_verifiers.math.compare.leaf import approximates, decimal_of, exact_value
 from grpo_verifiers.math.compare.quantities import compound, quantity, with_symbols
 from grpo_verifiers.math.extract import extract
 from grpo_verifiers.math.gold import gold_of, gold_text, option_of
-from grpo_verifiers.math.grammar.numbers import exact_value
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.read import notation, other_reading, phrase, read, set_in_words
 from grpo_verifiers.math.grammar.relations import unknown_first
@@ -20,7 +19,7 @@ from grpo_verifiers.math.judge import decide
 from grpo_verifiers.math.options import DEFAULTS, Options
 from grpo_verifiers.math.remarks import as_chain, without_remarks
 from grpo_verifiers.math.values.canon import canon, exact, same
-from grpo_verifiers.math.values.numeric import agree, is_refuted
+from grpo_verifiers.math.values.numeric import agree
 from grpo_verifiers.math.values.sets import region_of
 from grpo_verifiers.math.values.work import is_final, is_reduced, remaining_work
 from grpo_verifiers.math.words.moments import clock_of_ratio, moment, same_moment
@@ -87,7 +86,7 @@ CALLS = {
     "quantity": lambda text: quantity(read(text)), "with_symbols": of_trees(with_symbols), "compound": lambda text: compound(read(text)),
     "reason": lambda gold, text: decide(text, gold, DEFAULTS)[1], "loose": lambda gold, text: decide(text, gold, Options(evaluated=False, reduced=False))[0], "spelled": lambda text: wording.words_of(read(text)),
     "exact_value": of_trees(exact_value), "agree": of_trees(agree),
-    "refuted": of_trees(is_refuted), "fronted": of_trees(unknown_first), "other_reading": other_reading,
+    "fronted": of_trees(unknown_first), "other_reading": other_reading,
 }  # fmt: skip
 STRICT = Options(conflicts="reject")
 TABLES = sections("maths_functions.txt")

@@ -10,7 +10,6 @@ from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
 
-from grpo_verifiers.math.grammar.numbers import exact_value
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import STRUCTURES, Node, map_children, number, survey, walk
 from grpo_verifiers.math.values.canon import (
@@ -130,6 +129,21 @@ def show(node: Node) -> str:
 
 def _short(text: str) -> str:
     return text if text and len(text) <= MAX_SHOWN else "the answer"
+
+
+def exact_value(node: Node) -> Fraction | None:
+    """The value of an integer or a fraction of integers, with or without a sign; None for everything else."""
+    if node[0] == "-":
+        node = node[1]
+        value = None if node[0] == "-" else exact_value(node)
+        return None if value is None else -value
+    if node[0] == "n":
+        return None if node[2] is not None else node[1]
+    if node[0] == "/":
+        top, bottom = node[1], node[2]
+        if top[0] == bottom[0] == "n" and top[2] is None and bottom[2] is None and bottom[1]:
+            return Fraction(top[1], bottom[1])
+    return None
 
 
 def unequal_numbers(gold: Node, answer: Node) -> Outcome | None:

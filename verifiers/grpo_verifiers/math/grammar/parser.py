@@ -4,10 +4,10 @@ A text has to be readable from its first to its last token: a readable beginning
 """
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 
 from grpo_verifiers.math.grammar.cursor import END, TokenCursor, subscript_name
-from grpo_verifiers.math.grammar.numbers import plain_number
 from grpo_verifiers.math.grammar.relations import join_statements
 from grpo_verifiers.math.grammar.tokens import ParseError, Token, facing_inward, tokenize
 from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, is_deeper, number, walk
@@ -21,6 +21,7 @@ from grpo_verifiers.math.words.vocabulary import (
     INVERSES,
     LEADS,
     MAX_DEPTH,
+    MAX_DIGITS,
     OTHERS,
     RELATIONS,
     SPELLINGS,
@@ -31,7 +32,6 @@ from grpo_verifiers.math.words.vocabulary import (
 MAX_TREE = 80
 _DEGREE = frozenset({("cmd", "circ"), ("word", "o"), ("text", "o")})
 _PERCENT = frozenset({"percent", "pct", "percentage"})
-_NOT = {"in": Token("cmd", "notin"), "=": Token("op", "!=")}
 _ALIGNED = frozenset({"aligned", "align", "gathered", "gather", "split"})
 # Letters before a bracket that multiply it; any other calls a function.
 _FACTORS = frozenset({"e", "i", "pi", "x", "y", "z", "n", "k", "a", "b", "c", "m", "r", "t"})
@@ -102,9 +102,6 @@ class AnswerParser(TokenCursor):
         while self.peek() is not END:
             self.at += self.defines()
             token = self.peek()
-            if token.text == "not" and token.kind == "cmd" and self.peek(1).text in _NOT:
-                self.next()
-                self.tokens[self.at] = token = _NOT[self.peek().text]
             if token.kind == "cmd" and token.text in {"to", "Rightarrow", "implies"}:
                 raise ParseError(f"\\{token.text} in an answer")
             if not (token.kind == "op" and token.text in RELATIONS) and not (
@@ -576,6 +573,18 @@ class AnswerParser(TokenCursor):
             if word in OTHERS:
                 return OTHERWISE
         return self._items()
+
+
+def plain_number(text: str) -> Node:
+    """A number as written, with its decimal places."""
+    integer, point, decimals = text.partition(".")
+    if len(text) > MAX_DIGITS:
+        if point:
+            raise ParseError(f"a decimal of more than {MAX_DIGITS} digits")
+        return ("big", integer.lstrip("0") or "0")
+    if decimals:
+        return ("n", Fraction(int(integer + decimals), 10 ** len(decimals)), len(decimals))
+    return ("n", Fraction(int(integer)), None)
 
 
 def _leads_up(token: Token) -> bool:

@@ -18,8 +18,7 @@ the value that is not in ``_LEAD`` and a word after it that is neither unit nor 
 import re
 from functools import lru_cache
 
-from grpo_verifiers.math.grammar.numbers import plain
-from grpo_verifiers.math.grammar.parser import parse
+from grpo_verifiers.math.grammar.parser import parse, plain_number
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.tree import INFINITY, Node, number
 from grpo_verifiers.math.words.moments import moment
@@ -322,6 +321,24 @@ def strip_delimiters(text: str) -> str:
     elif dollars == 1 and text.endswith("$"):
         text = text[:-1] + "\\text{ dollars}"
     return text.strip("*").strip() if text.startswith("**") else text
+
+
+_PLAIN = re.compile(
+    r"(-?)(?:([0-9]{1,40})(?:\.([0-9]{1,40})|/([0-9]{1,40}))?|\\[dt]?frac\{([0-9]{1,40})\}\{([0-9]{1,40})\})"
+)
+
+
+def plain(text: str) -> Node | None:
+    """The tree of an integer, a decimal or a fraction of integers; None for everything else."""
+    match = _PLAIN.fullmatch(text)
+    if match is None:
+        return None
+    sign, integer, decimals, below, top, bottom = match.groups()
+    if below or bottom:
+        node: Node = ("/", plain_number(integer or top), plain_number(below or bottom))
+    else:
+        node = plain_number(f"{integer}.{decimals or ''}")
+    return ("-", node) if sign else node
 
 
 @lru_cache(maxsize=512)

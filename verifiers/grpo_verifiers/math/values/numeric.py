@@ -48,26 +48,8 @@ def real_value(node: Node) -> float | None:
     return float(value) if abs(value) < LARGEST else None
 
 
-def is_refuted(left: Node, right: Node) -> bool:
-    """True if two expressions differ at one of two positive points."""
-    mp = _context()
-    variables = sorted(names(left) | names(right))
-    for point in _STRICT if len(variables) <= len(_STRICT[0]) else ():
-        with mp.workdps(DIGITS):
-            at = {name: mp.mpf(value) for name, value in zip(variables, point, strict=False)}
-            try:
-                a, b = (_value(node, at, mp) for node in (left, right))
-                if abs(a - b) > max(abs(a), abs(b)) * mp.mpf(10) ** -AGREE > 0:
-                    return True
-            except _UNKNOWN:
-                continue
-    return False
-
-
 def agree(left: Node, right: Node) -> bool | None:
     """True if two expressions have the same values; None if they could not be compared."""
-    if is_refuted(left, right):
-        return False
     mp = _context()
     variables = sorted(names(left) | names(right))
     if len(variables) > len(_POINTS[0]) or (size := _bend(left, right)) > LARGEST_POINT:
@@ -82,23 +64,24 @@ def agree(left: Node, right: Node) -> bool | None:
     rows = points if len(variables) > 1 else points[:1]
     far = [tuple(str(sign * size * float(value)) for value in row) for row in rows for sign in (1, -1) if size]
     compared = beyond = 0
-    for point in (*points, *far):
+    for point in (*_STRICT, *points, *far):
         with mp.workdps(DIGITS + 6 * len(str(size)) * (point in far)):
             at = {name: mp.mpf(value) for name, value in zip(variables, point, strict=False)}
             try:
-                if any(mp.re(value := _value(part, at, mp)) < 0 or mp.im(value) for part in inner):
+                strict = point in _STRICT
+                if not strict and any(mp.re(value := _value(part, at, mp)) < 0 or mp.im(value) for part in inner):
                     continue
                 a, b = (_value(node, at, mp) for node in (left, right))
-                largest = max(abs(a), abs(b), 1)
+                largest = max(abs(a), abs(b), 0 if strict else 1)
                 if not mp.isfinite(largest):
                     continue
-                if real and all(abs(mp.im(value)) > largest * mp.mpf(10) ** -AGREE for value in (a, b)):
+                if real and not strict and all(abs(mp.im(value)) > largest * mp.mpf(10) ** -AGREE for value in (a, b)):
                     continue  # outside the domain of both
                 if abs(a - b) > largest * mp.mpf(10) ** -AGREE:
                     return False
             except _UNKNOWN:
                 continue
-        compared += point not in far
+        compared += point in points
         beyond += point in far
     return True if compared >= min(2, len(variables) + 1) and (beyond or not far) else None
 
