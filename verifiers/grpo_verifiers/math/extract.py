@@ -20,18 +20,11 @@ _STRUCK = re.compile(r"\**(?:~~|<(?:s|del|strike)>)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class StatedAnswers:
-    """The answers in a completion.
-
-    Attributes:
-        answers: the statements that count, distinct, in order.
-        every: all statements of that form, where only the last one counts.
-        asides: weaker statements of the same text; a different answer in one of them is a contradiction.
-        problem: the reason why there is no answer to judge.
-    """
+    """The distinct answers that count, in order; or the reason for their absence."""
 
     answers: tuple[str, ...] = ()
-    every: tuple[str, ...] = ()
-    asides: tuple[str, ...] = ()
+    every: tuple[str, ...] = ()  # all statements of the form, where only the last one counts
+    asides: tuple[str, ...] = ()  # weaker statements; a different answer in one of them is a contradiction
     problem: str = ""
 
 

@@ -91,13 +91,7 @@ def combine(gold: Gold, stated: StatedAnswers, options: Options) -> Verdict:
 
 @lru_cache(maxsize=2048)
 def decide(text: str, gold_text: str, options: Options) -> Outcome:
-    """Compare one stated answer with the gold one.
-
-    Completions of one prompt repeat their answers, so results are cached.
-
-    Raises:
-        ParseError: the stated answer cannot be read.
-    """
+    """Compare one stated answer with the gold one; ParseError if it cannot be read. Answers of a prompt repeat."""
     gold = gold_of(gold_text)
     if gold.node is None:
         return False, gold.problem

@@ -145,12 +145,9 @@ class AnswerParser(TokenCursor):
             elif token.kind == "cmd" and token.text in {"pm", "mp"}:
                 self.next()
                 node = ("pm", node, self._product())
-            elif token.kind == "cmd" and token.text in {"pmod", "bmod", "mod"}:
+            elif self.is_mod(0) or (token.kind == "cmd" and token.text in {"pmod", "bmod"}):
                 self.next()
                 node = ("f", "mod", (node, self._argument() if token.text == "pmod" else self._power()))
-            elif self.is_mod(0):
-                self.next()
-                node = ("f", "mod", (node, self._power()))
             elif self.is_op("(") and self.is_mod(1):
                 self.at += 2
                 node = ("f", "mod", (node, self._sum()))

@@ -203,13 +203,7 @@ MAX_LOWER = 6  # binomials of a formula over a number up to this are polynomials
 
 @lru_cache(maxsize=1024)
 def canon(node: Node) -> Form:
-    """The canonical form of an expression.
-
-    Raises:
-        TooBigError: a number that must not be computed.
-        UndefinedError: no value.
-        NotAlgebraicError: no single value, or too many terms.
-    """
+    """The canonical form of an expression; NoFormError says why there is none."""
     spend(2)
     kind = node[0]
     if kind == "n":

@@ -8,7 +8,7 @@ the doubles of the numbers above 3.
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cmp_to_key
-from itertools import pairwise, product
+from itertools import product
 from math import ceil, floor, inf, isinf
 from typing import NamedTuple
 
@@ -99,13 +99,19 @@ def order(left: End, right: End) -> int:
     raise NoRegionError("ends too close to compare")
 
 
+Cut = tuple[End, bool]  # an end of an interval: right above its number if True, else right below it
+
+
+def _order(left: Cut, right: Cut) -> int:
+    return order(left[0], right[0]) or left[1] - right[1]
+
+
+def _cuts(part: NumberRange) -> tuple[Cut, Cut]:
+    return (part.low, not part.low_in), (part.high, part.high_in)
+
+
 def _is_empty(part: NumberRange) -> bool:
-    side = order(part.low, part.high)
-    return side > 0 or (side == 0 and not (part.low_in and part.high_in))
-
-
-def _low_order(left: NumberRange, right: NumberRange) -> int:
-    return order(left.low, right.low) or int(right.low_in) - int(left.low_in)
+    return _order(*_cuts(part)) >= 0
 
 
 def union(parts: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
@@ -114,18 +120,19 @@ def union(parts: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
         return parts
     if len(parts) > MAX_PARTS:
         raise NoRegionError("too many parts")
-    merged: list[NumberRange] = []
-    for part in sorted((part for part in parts if not _is_empty(part)), key=cmp_to_key(_low_order)):
-        if merged:
-            last = merged[-1]
-            side = order(part.low, last.high)
-            if side < 0 or (side == 0 and (part.low_in or last.high_in)):
-                above = order(part.high, last.high)
-                high = part if above > 0 or (above == 0 and part.high_in) else last
-                merged[-1] = NumberRange(last.low, last.low_in, high.high, high.high_in)
-                continue
-        merged.append(part)
-    return tuple(merged)
+    merged: list[tuple[Cut, Cut]] = []
+    filled = (_cuts(part) for part in parts if not _is_empty(part))
+    for low, high in sorted(filled, key=cmp_to_key(lambda left, right: _order(left[0], right[0]))):
+        if not merged or _order(low, merged[-1][1]) > 0:
+            merged.append((low, high))
+        elif _order(high, merged[-1][1]) > 0:
+            merged[-1] = merged[-1][0], high
+    return tuple(map(_between, merged))
+
+
+def _between(cuts: tuple[Cut, Cut]) -> NumberRange:
+    (low, above), (high, high_in) = cuts
+    return NumberRange(low, not above, high, high_in)
 
 
 def intersection(left: tuple[NumberRange, ...], right: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
@@ -134,28 +141,17 @@ def intersection(left: tuple[NumberRange, ...], right: tuple[NumberRange, ...]) 
         return left if right == EVERYTHING else right
     if len(left) * len(right) > MAX_PARTS**2:
         raise NoRegionError("too many parts")
-    parts = []
-    for a, b in product(left, right):
-        low = a if _low_order(a, b) > 0 else b
-        side = order(a.high, b.high) or int(a.high_in) - int(b.high_in)
-        high = a if side < 0 else b
-        part = NumberRange(low.low, low.low_in, high.high, high.high_in)
-        if not _is_empty(part):
-            parts.append(part)
-    return union(tuple(parts))
+    key = cmp_to_key(_order)
+    pairs = product(map(_cuts, left), map(_cuts, right))
+    common = [_between((max(a[0], b[0], key=key), min(a[1], b[1], key=key))) for a, b in pairs]
+    return union(tuple(part for part in common if not _is_empty(part)))
 
 
 def complement(parts: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
     """All other real numbers; of merged parts in order."""
-    if not parts:
-        return EVERYTHING
-    first, last = parts[0], parts[-1]
-    gaps = [*interval(LOWEST, False, first.low, not first.low_in)] if first.low is not LOWEST else []
-    for left, right in pairwise(parts):
-        gaps += interval(left.high, not left.high_in, right.low, not right.low_in)
-    if last.high is not HIGHEST:
-        gaps += interval(last.high, not last.high_in, HIGHEST, False)
-    return tuple(gaps)
+    edges = [(LOWEST, True), *(cut for part in parts for cut in _cuts(part)), (HIGHEST, False)]
+    gaps = zip(edges[::2], edges[1::2], strict=True)
+    return tuple(part for low, high in gaps for part in interval(low[0], not low[1], *high))
 
 
 def finite(parts: tuple[NumberRange, ...]) -> bool:
