@@ -73,7 +73,7 @@ def verdict(gold, answer):
 
 
 CALLS = {
-    "tokens": tokens, "inward": lambda text: " ".join(one.text for one in facing_inward(tokenize(text))), "parse": parse, "read": read,
+    "tokens": tokens, "inward": facing_inward, "parse": parse, "read": read,
     "noun_phrase": lambda text, known="": noun_phrase(text.split(), frozenset(known.split())), "singular": singular, "is_label": is_label,
     "is_counted": lambda word, known="": is_counted(word, frozenset(known.split())), "spoken": number_in_words, "ordinal": ordinal,
     "denominator": denominator, "is_numeral": is_numeral, "moment": moment, "unit": unit,
@@ -128,7 +128,7 @@ def canon_of(text):
 
 LIMITS = [
     (80, notation, lambda n: "1 to " + "2" * (n - 5)), (400, phrase, "5 apples".ljust), (200, set_in_words, "all integers".ljust),
-    (200, set_in_words, "x is at least 5".ljust), (4000, tokenize, lambda n: "1" * n), (1200, tokenize, lambda n: "+" * n), (20, tokenize, lambda n: r"{1\over 2}" * n), (79, parse, lambda n: "1" + "/1" * n), (28, parse, lambda n: "-" * n + "1"),
+    (200, set_in_words, "x is at least 5".ljust), (4000, tokenize, lambda n: "1" * n), (1200, tokenize, lambda n: "+" * n), (79, parse, lambda n: "1" + "/1" * n), (28, parse, lambda n: "-" * n + "1"),
     (14, parse, lambda n: "(" * n + "1" + ")" * n), (9, parse, lambda n: r"\sqrt{" * n + "1" + "}" * n), (4, parse, lambda n: "|" * n + "x" + "|" * n),
     (300, parse, lambda n: "0." + "1" * (n - 2)), (20_000, read, lambda n: "7" * n), (120, unit_readings, lambda n: "m" + " " * (n - 2) + "s"), (400, option_of, lambda n: "D. " + "x" * (n - 3)),
     (200, lambda text: without_remarks(text, read("5")), lambda n: "5".ljust(n - 5) + " only"), (4, lambda text: noun_phrase(text.split()), lambda n: "red " * (n - 1) + "apples"),

@@ -32,6 +32,7 @@ from grpo_verifiers.math.words.vocabulary import (
 MAX_TREE = 80
 _DEGREE = frozenset({("cmd", "circ"), ("word", "o"), ("text", "o")})
 _PERCENT = frozenset({"percent", "pct", "percentage"})
+_INFIX = {"over": "/", "choose": "binom"}
 _ALIGNED = frozenset({"aligned", "align", "gathered", "gather", "split"})
 # Letters before a bracket that multiply it; any other calls a function.
 _FACTORS = frozenset({"e", "i", "pi", "x", "y", "z", "n", "k", "a", "b", "c", "m", "r", "t"})
@@ -45,7 +46,7 @@ _LEADS_UP = re.compile(
 @lru_cache(maxsize=512)
 def parse(text: str) -> Node:
     """The syntax tree of an answer."""
-    node = AnswerParser(facing_inward(tokenize(text))).answer()
+    node = AnswerParser(tokenize(facing_inward(text))).answer()
     # loops build depth, too: 1/1/1/..., 5!!!...
     if is_deeper(node, MAX_TREE):
         raise ParseError(f"an expression nested deeper than {MAX_TREE} levels")
@@ -72,7 +73,7 @@ class AnswerParser(TokenCursor):
             every[-1] = Token("text", "min", True)
         while len(every) > 1 and _leads_up(self.peek()):
             self.next()
-        node = self._items()
+        node = self._infix(self._items())
         if self.peek() is not END:
             raise ParseError(f"unexpected {self.peek().text!r}")
         return node
@@ -469,9 +470,17 @@ class AnswerParser(TokenCursor):
 
     def _group(self) -> Node:
         """The rest of a group in braces."""
-        node = self._items()
+        node = self._infix(self._items())
         self.expect("}")
         return node
+
+    def _infix(self, top: Node) -> Node:
+        r"""The rest of ``{a \over b}`` or ``{n \choose k}``."""
+        token = self.peek()
+        if token.kind != "cmd" or token.text not in _INFIX:
+            return top
+        self.next()
+        return (_INFIX[token.text], top, self._items())
 
     def _bracketed(self, opener: str) -> Node:
         """The rest of a group, a tuple or an interval in brackets."""
