@@ -240,7 +240,7 @@ class AnswerParser(TokenCursor):
             elif self.is_op("_") and node[0] in {"n", "big"}:
                 self.next()
                 node = self._read_base(node)
-            elif token.kind == "op" and token.text == "!" and not self.equals_follows():
+            elif self.is_op("!") and self.peek(1) != ("op", "=", False):  # no factorial, but "is not"
                 self.next()
                 if node[0] == "!" and self.tokens[self.at - 2].text == "!":
                     raise ParseError("a double factorial")

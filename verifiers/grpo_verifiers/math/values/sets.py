@@ -5,7 +5,6 @@ Commas between inequalities mean "and", unless no number is left then: ``x < 1, 
 the doubles of the numbers above 3.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cmp_to_key
 from itertools import product
@@ -163,23 +162,15 @@ def without_integers(region: Region) -> Region:
     """A set of integers with closed ends, as single numbers if they are few; any other set unchanged."""
     if region.domain not in {"Z", "N"}:
         return Region(region.parts, "R", region.name) if finite(region.parts) else region
-    spans: list[list[float]] = []
-    for part in region.parts:
+    spans: list[NumberRange] = []
+    for part in region.parts:  # up to the next integer, so that neighbours join
         low, high = (_integer(part.low, part.low_in, 1), _integer(part.high, part.high_in, -1))
-        if region.domain == "N":
-            low = max(low, 0)
-        if low > high:
-            continue
-        if spans and low <= spans[-1][1] + 1:
-            spans[-1][1] = max(spans[-1][1], high)
-        else:
-            spans.append([low, high])
-    domain = "N" if region.domain == "N" and spans and spans[0][0] == 0 else "Z"
-    if all(high - low < MAX_PARTS for low, high in spans) and sum(high - low for low, high in spans) < MAX_PARTS:
-        members = [value for low, high in spans for value in range(int(low), int(high) + 1)]
-        if domain == "Z" or not members:
-            return Region(tuple(part for value in members for part in point(_end(value))), "R", region.name)
-    parts = tuple(NumberRange(_end(low), not isinf(low), _end(high), not isinf(high)) for low, high in spans)
+        spans += interval(_end(max(low, 0) if region.domain == "N" else low), True, _end(high + 1), False)
+    parts = union(tuple(spans))
+    domain = "N" if region.domain == "N" and parts and parts[0].low.at == 0 else "Z"
+    if domain == "Z" and sum((part.high.at or 0.0) - (part.low.at or 0.0) - 1 for part in parts) < MAX_PARTS:
+        members = [value for part in parts for value in range(int(part.low.node[1]), int(part.high.node[1]))]
+        return Region(tuple(part for value in members for part in point(_end(value))), "R", region.name)
     return Region(parts, domain, region.name)
 
 
@@ -280,7 +271,7 @@ def _region(node: Node) -> Region:
     if kind == "v" and node[1] in NUMBERS:
         return NUMBERS[node[1]]
     if kind == "builder":
-        return map_region(node, _region)
+        return _builder(node)
     if kind == "minus" or (node := _difference(node) or node)[0] == "minus":
         return _without(_region(node[1]), _region(node[2]))
     raise NoRegionError(kind)
@@ -382,11 +373,11 @@ def _absolute(unknown: Node, op: str, value: Node) -> Region:
     return Region(inside if op in _LESS else complement(inside), "R", unknown)
 
 
-def map_region(node: Node, region_of: Callable[[Node], Region]) -> Region:
+def _builder(node: Node) -> Region:
     """The set that a member's form and its condition describe."""
-    member, condition = node[1], region_of(node[2])
+    member, condition = node[1], _region(node[2])
     if member[0] == "rel" and member[2] == "in":
-        inner = region_of(("and", member, node[2]))
+        inner = _region(("and", member, node[2]))
         return Region(inner.parts, inner.domain)
     if condition.name is not None and member == condition.name:
         return Region(condition.parts, condition.domain)
