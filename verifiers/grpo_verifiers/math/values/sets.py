@@ -105,6 +105,9 @@ def _order(left: Cut, right: Cut) -> int:
     return order(left[0], right[0]) or left[1] - right[1]
 
 
+_KEY = cmp_to_key(_order)
+
+
 def _cuts(part: NumberRange) -> tuple[Cut, Cut]:
     return (part.low, not part.low_in), (part.high, part.high_in)
 
@@ -121,7 +124,7 @@ def union(parts: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
         raise NoRegionError("too many parts")
     merged: list[tuple[Cut, Cut]] = []
     filled = (_cuts(part) for part in parts if not _is_empty(part))
-    for low, high in sorted(filled, key=cmp_to_key(lambda left, right: _order(left[0], right[0]))):
+    for low, high in sorted(filled, key=lambda cuts: _KEY(cuts[0])):
         if not merged or _order(low, merged[-1][1]) > 0:
             merged.append((low, high))
         elif _order(high, merged[-1][1]) > 0:
@@ -140,15 +143,14 @@ def intersection(left: tuple[NumberRange, ...], right: tuple[NumberRange, ...]) 
         return left if right == EVERYTHING else right
     if len(left) * len(right) > MAX_PARTS**2:
         raise NoRegionError("too many parts")
-    key = cmp_to_key(_order)
     pairs = product(map(_cuts, left), map(_cuts, right))
-    common = [_between((max(a[0], b[0], key=key), min(a[1], b[1], key=key))) for a, b in pairs]
+    common = [_between((max(a[0], b[0], key=_KEY), min(a[1], b[1], key=_KEY))) for a, b in pairs]
     return union(tuple(part for part in common if not _is_empty(part)))
 
 
 def complement(parts: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
     """All other real numbers; of merged parts in order."""
-    edges = [(LOWEST, True), *(cut for part in parts for cut in _cuts(part)), (HIGHEST, False)]
+    edges: list[Cut] = [(LOWEST, True), *(cut for part in parts for cut in _cuts(part)), (HIGHEST, False)]
     gaps = zip(edges[::2], edges[1::2], strict=True)
     return tuple(part for low, high in gaps for part in interval(low[0], not low[1], *high))
 
