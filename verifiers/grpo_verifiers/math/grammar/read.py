@@ -379,14 +379,9 @@ def other_reading(text: str) -> Node | None:
     return None
 
 
-_KINDS = {
-    "real number": "R", "real": "R", "real value": "R", "integer": "Z", "whole number": "Z", "rational number": "Q",
-    "rational": "Q", "natural number": "N", "positive real number": "R^+", "positive real": "R^+",
-    "negative real number": "R^-", "nonnegative real number": "R_{>=0}", "non-negative real number": "R_{>=0}",
-    "positive integer": "Z^+", "negative integer": "Z^-", "nonnegative integer": "Z_{>=0}",
-    "nonzero real number": "R^*",
-    "non-negative integer": "Z_{>=0}", "nonnegative real": "R_{>=0}", "non-negative real": "R_{>=0}",
-}  # fmt: skip
+_LETTERS = {"real": "R", "integer": "Z", "whole": "Z", "rational": "Q", "natural": "N"}
+_RESTRICTED = {"positive": "^+", "negative": "^-", "nonzero": "^*", "nonnegative": "_{>=0}", "non-negative": "_{>=0}"}
+_KIND = re.compile(rf"(?:({'|'.join(_RESTRICTED)}) )?({'|'.join(_LETTERS)})(?: number| value)?")
 _ORDER = r"(?P<order>(?:strictly )?(?:greater|more|larger|less|smaller) than(?: or equal to)?|at least|at most)"
 _BOUND = re.compile(rf"(?P<name>[a-zA-Z]) (?:is|must be|has to be) {_ORDER} (?P<bound>-?\d+(?:[./]\d+)?)")
 _WORDS = re.compile(
@@ -412,11 +407,11 @@ def set_in_words(text: str) -> str | None:
         return None
     plain = _plain_words(text)
     match = _WORDS.fullmatch(plain[:1].lower() + plain[1:])
-    if match is None or match["kind"].strip() not in _KINDS:
+    kind = match and _KIND.fullmatch(match["kind"].strip())
+    if match is None or kind is None:
         return None
-    domain, _, sign = _KINDS[match["kind"].strip()].partition("^")
-    letter, _, bound = domain.partition("_")
-    numbers = f"\\mathbb{{{letter}}}" + (f"^{sign}" if sign else "") + (f"_{bound}" if bound else "")
+    letter = _LETTERS[kind[2]]
+    numbers = f"\\mathbb{{{letter}}}{_RESTRICTED.get(kind[1], '')}"
     if match["order"]:
         return f"x {_sign(match['order'])} {match['bound'].strip()}" + ("" if letter == "R" else f", x \\in {numbers}")
     return f"{numbers} \\setminus \\{{{match['without'].strip()}\\}}" if match["without"] else numbers
