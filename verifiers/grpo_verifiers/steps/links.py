@@ -36,7 +36,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from grpo_verifiers.math.compare.leaf import precise, quick, with_base
+from grpo_verifiers.math.compare.leaf import UNKNOWN, same_value, with_base
 from grpo_verifiers.math.compare.quantities import angles, quantity
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
@@ -228,7 +228,7 @@ def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) ->
             pass
     if is_symbolic(left) or is_symbolic(right):
         # An identity holds; any other equation may be a definition or a condition.
-        return (Holds.YES, None) if sign == "=" and quick(left, right, _OPTIONS)[0] else nothing
+        return (Holds.YES, None) if sign == "=" and same_value(left, right, _OPTIONS)[0] else nothing
 
     compare = _about if sign == "~=" else partial(_equal, rounding=rounding, full=full)
     result = compare(left, right)
@@ -236,8 +236,8 @@ def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) ->
 
 
 def _equal(left: Node, right: Node, *, rounding: bool, full: bool) -> LinkVerdict:
-    outcome = (precise if full else quick)(left, right, _OPTIONS)[0]
-    if outcome is None:
+    outcome, reason = same_value(left, right, _OPTIONS)
+    if reason == UNKNOWN:
         return Holds.NOTHING if full else Holds.OPEN, None
     if outcome:
         return Holds.YES, None
