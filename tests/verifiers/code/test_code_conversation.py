@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from grpo_verifiers.code._grade import grade
 from grpo_verifiers.code._results import Passed, Unseen
 from grpo_verifiers.code.guest.values import dump
-from grpo_verifiers.code.languages import PYTHON
 from grpo_verifiers.code.question import GradingTask
 from grpo_verifiers.code.tests import CallTest, CodeTest
 from grpo_verifiers.exec.wire import read_exactly
@@ -109,7 +108,7 @@ def _script(steps, right):
 def _judge(steps, tests, right, in_process=False):
     script, answered = _script(steps, right)
     box = ScriptedBox(script)
-    question = GradingTask([""], False, tests, PYTHON, BoxKind("none"), Limits(), 0.0, in_process, True, 60.0)
+    question = GradingTask([""], False, tests, BoxKind("none"), Limits(), 0.0, in_process, True, 60.0)
     try:
         return grade(question, SimpleNamespace(box=lambda *_: box)), answered
     finally:

@@ -210,8 +210,8 @@ def test_tests_of_no_shape_exclude_the_row_and_empty_keys_count_as_absent():
     assert read_tests([{"function": "f", "expected_repr": "(1, {2})"}])[0].expected == ["t", 1, ["s", 2]]
     assert len(RULES) > 20
     with pytest.raises(TypeError) as caught:
-        get_verifier("code", time_limit=0.0, language="cobol", level="full", highest="none", preload=["os; evil"])
-    for part in ("time_limit is 0.0", "language is 'cobol'", "highest ('none') is below level ('full')", "'os; evil'"):
+        get_verifier("code", time_limit=0.0, level="full", highest="none", preload=["os; evil"])
+    for part in ("time_limit is 0.0", "highest ('none') is below level ('full')", "'os; evil'"):
         assert part in str(caught.value)
 
 

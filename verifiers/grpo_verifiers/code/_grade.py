@@ -1,6 +1,5 @@
 """Grading: inputs go into the box, answers are compared outside."""
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +8,6 @@ from typing import Any
 from grpo_verifiers.code._compare import same_output, same_value
 from grpo_verifiers.code._results import Failed, Passed, Result, ResultSheet, Unseen, pack_results, quote, spell
 from grpo_verifiers.code.guest.values import check, dump
-from grpo_verifiers.code.levels import SandboxError
 from grpo_verifiers.code.question import GradingTask, TimeBudget
 from grpo_verifiers.code.referee import BoxSet
 from grpo_verifiers.code.run import ProgramRun
@@ -33,8 +31,6 @@ def grade(question: GradingTask, boxes: BoxSet) -> list[Result]:
     results = ResultSheet(len(question.tests))
     calls = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CallTest)]
     codes = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CodeTest)]
-    if (calls or codes) and question.language.commands:
-        raise BadTestsError("programs of this language are tested with stdin and stdout only")
     budget = TimeBudget(question.total)
     _each_input(question, boxes, results, budget)
     if calls and not budget.over():
@@ -74,13 +70,7 @@ def run_nothing(box_kind: BoxKind, boxes: BoxSet) -> str:
 
 
 def _stdio(question: GradingTask, boxes: BoxSet, at: int, test: StdioTest, limits: Limits) -> Result:
-    language = question.language
-    message: dict[str, Any] = {"mode": "main", **question.program}
-    if language.commands:
-        installed = [command for command in language.commands if os.access(command[0], os.X_OK)]
-        if not installed:
-            raise SandboxError(f"code: {language.commands[0][0]} is not installed here; install it.")
-        message = {"mode": "command", "source": question.source, "file": language.file, "argv": installed[0]}
+    message = {"mode": "main", **question.program}
     # The expected output has to fit, and somewhat more: blanks, and digits inside the tolerance.
     limits = replace(limits, output=max(limits.output, 2 * len(test.stdout.encode("utf-8", "surrogatepass"))))
     stdin = test.stdin.encode("utf-8", "surrogatepass")

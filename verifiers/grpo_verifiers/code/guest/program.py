@@ -50,8 +50,6 @@ def serve(channel: socket.socket) -> None:
         _run_tests(channel, message["tests"])
     elif mode == "turns":
         _take_turns(channel, message["output"])
-    elif mode == "command":
-        _run_command(channel, message)
 
 
 def _source(message: dict[str, Any]) -> str:
@@ -359,16 +357,6 @@ class _Stub:
 
 async def _soon(value: Any) -> Any:
     return value
-
-
-def _run_command(channel: socket.socket, message: dict[str, Any]) -> None:
-    """Become the interpreter of another language."""
-    with open(message["file"], "w", encoding="utf-8", errors="surrogatepass") as file:  # noqa: PTH123 - no pathlib here
-        file.write(message["source"])
-    try:
-        os.execv(message["argv"][0], message["argv"])  # noqa: S606 - from the parent
-    except OSError as error:
-        _send(channel, ["no command", _text_of(error)])
 
 
 def _module(name: str) -> types.ModuleType:
