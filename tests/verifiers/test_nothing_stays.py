@@ -198,7 +198,7 @@ def test_a_killed_trainer_leaves_nothing(kind, whole_group, start):
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        *(("check", "exec.worker"), ("check", "cleaner.main"), ("full", "_referee_process"), ("full", "inside.zygote")),
+        *(("check", "exec.worker"), ("full", "_referee_process"), ("full", "inside.zygote")),
         *(pytest.param("process", words, marks=pytest.mark.nightly) for words in ("_referee_process", "inside.zygote")),
     ],
 )

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import os
-import shutil
 import site
 import subprocess
 import sys
@@ -18,16 +17,11 @@ from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.outcome import MARK
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
 from grpo_verifiers.sandbox import confine
+from grpo_verifiers.sandbox.children import off_stdio, socket_pair
 from grpo_verifiers.sandbox.crowd import MAX_PROCESSES, TOO_MANY
 from grpo_verifiers.sandbox.inside import proc
-
-try:
-    from grpo_verifiers.sandbox.children import off_stdio, socket_pair
-    from grpo_verifiers.sandbox.leftovers import OwnFolder
-except ImportError as missing:  # Windows
-    raise VerifierFailedError(
-        "worker processes need Linux or macOS: choose isolation='inline' for verifiers that cannot hang."
-    ) from missing
+from grpo_verifiers.sandbox.inside.wipe import wipe
+from grpo_verifiers.sandbox.leftovers import OwnFolder
 
 KEEP_VARIABLE = "GRPO_VERIFIERS_KEEP_ENV"
 """Names, separated by commas, of variables that workers of user checks keep although they look like secrets."""
@@ -41,16 +35,22 @@ class WorkerLost(Exception):  # noqa: N818 - an event of the protocol, for the s
 
 @dataclass(frozen=True)
 class WorkerKind:
-    """The properties that all workers of a pool share."""
+    """The properties that all workers of a pool share.
+
+    Attributes:
+        confined: they give up network, writable files and privileges.
+        memory: bytes of address space; None for no bound.
+        env: variables that they keep although they look like secrets; None: not those of `KEEP_VARIABLE` either.
+    """
 
     confined: bool
     memory: int | None
-    env: tuple[str, ...]
+    env: tuple[str, ...] | None
 
 
 def _environment(kind: WorkerKind, mark: str, folder: str) -> dict[str, str]:
-    names = {*kind.env, *filter(None, os.environ.get(KEEP_VARIABLE, "").replace(",", " ").split())}
-    env = confine.clean_environment(os.environ, () if kind.confined else names)
+    names = {*(kind.env or ()), *os.environ.get(KEEP_VARIABLE, "").replace(",", " ").split()}
+    env = confine.clean_environment(os.environ, () if kind.confined or kind.env is None else names)
     env[MARK] = mark
     env["TMPDIR"] = folder
     if kind.confined:
@@ -140,7 +140,7 @@ class WorkerProcess(Child):
             self._drop_folder()
             raise
         self.pid = self._group = self.process.pid
-        self.death_fd = _pidfd(self.pid)
+        self.death_fd = off_stdio(os.pidfd_open(self.pid))
         stage = {"memory": kind.memory, "folder": self.folder if kind.confined else "", "path": search_path()}
         with contextlib.suppress(WorkerLost):  # dead already: the scheduler notices, as for any death
             self.send(("boot", 0, "", stage))
@@ -215,18 +215,17 @@ class WorkerProcess(Child):
     def close(self) -> None:
         """Close this side's descriptors; a live worker then sees the end of the connection."""
         self.sock.close()
-        if self.death_fd is not None:
+        if self.death_fd >= 0:
             os.close(self.death_fd)
-            self.death_fd = None
+            self.death_fd = -1
+
+    def forget(self) -> None:
+        """In a forked child: drop the parent's worker without changing it."""
+        self.close()
+        self._own.release()
+        self.process.returncode = 0  # or the interpreter complains that it still runs
 
     def _drop_folder(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            wipe(self.folder)
         self._own.release()
-
-
-def _pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; None where the system has none."""
-    try:
-        return off_stdio(os.pidfd_open(pid))
-    except (AttributeError, OSError):
-        return None

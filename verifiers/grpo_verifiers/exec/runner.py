@@ -32,7 +32,7 @@ def worker_count() -> int:
         if not wish.isdecimal() or int(wish) < 1:
             raise ValueError(f"{WORKERS_VARIABLE} is {wish!r}, expected an integer of at least 1.")
         return int(wish)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return max(1, cores // max(1, int(ranks) if ranks.isdecimal() else 1))
 
@@ -177,5 +177,4 @@ def _after_fork() -> None:
 
 
 atexit.register(close_shared_runners)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

@@ -195,8 +195,7 @@ class Scheduler:
         worker = _Worker(process, pool, time.monotonic() + BOOT_SECONDS, item=item)
         pool.workers.append(worker)
         self._selector.register(process.sock, selectors.EVENT_READ, worker)
-        if process.death_fd is not None:
-            self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
+        self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
         return True
 
     def _no_worker(self, pool: _Pool, why: str, item: Item | None) -> None:
@@ -343,28 +342,21 @@ class Scheduler:
         workers = [worker for pool in self._pools.values() for worker in pool.workers]
         ends = [worker.deadline for worker in workers if worker.state != "idle"]
         ends += [pool.retry_at for pool in self._pools.values() if pool.boot_failures and (pool.queue or pool.minimum)]
-        pause = max(0.0, min(ends) - time.monotonic()) if ends else None
-        if any(worker.process.death_fd is None for worker in workers):
-            return min(0.05, pause) if pause is not None else 0.05
-        return pause
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def _expire(self) -> None:
         now = time.monotonic()
         overdue: list[_Worker] = []
         for pool in self._pools.values():
             for worker in list(pool.workers):
-                late = worker.state != "idle" and now >= worker.deadline
-                dead = worker.process.death_fd is None and worker.process.dead()
-                if not late and not dead:
+                if worker.state == "idle" or now < worker.deadline:
                     continue
                 try:
                     self._receive(worker)  # its answer may have arrived: this thread was late, not the worker
                 except WorkerLost as error:
                     self._on_lost(worker, str(error))
                     continue
-                if dead:
-                    self._on_lost(worker, "it ended")
-                elif worker in pool.workers and worker.state != "idle" and time.monotonic() >= worker.deadline:
+                if worker in pool.workers and worker.state != "idle" and time.monotonic() >= worker.deadline:
                     overdue.append(worker)
                     self._record_timeout(worker)
         for worker in overdue:
@@ -420,8 +412,7 @@ class Scheduler:
             pool.idle.remove(worker)
         pool.workers.remove(worker)
         self._selector.unregister(process.sock)
-        if process.death_fd is not None:
-            self._selector.unregister(process.death_fd)
+        self._selector.unregister(process.death_fd)
         return process.kill(grace)
 
 

@@ -21,7 +21,8 @@ from grpo_verifiers.exec.printed import OutputCapture
 from grpo_verifiers.exec.wire import pack_reply, read_call, to_rows
 from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.crowd import LOOK, MAX_PROCESSES, TOO_MANY, YIELD, Crowd
-from grpo_verifiers.sandbox.inside import proc
+from grpo_verifiers.sandbox.inside import kernel, proc
+from grpo_verifiers.sandbox.inside.wipe import wipe
 
 
 def _silence() -> None:
@@ -86,14 +87,19 @@ def _serve(sock: socket.socket) -> None:
 
 
 def keep(
-    worker: int, trainer: int, *, most: int | None = MAX_PROCESSES, overrun: Callable[[], None] | None = None
+    worker: int,
+    trainer: int,
+    *,
+    most: int | None = MAX_PROCESSES,
+    overrun: Callable[[], None] | None = None,
+    folder: str = "",
 ) -> NoReturn:
     """Wait for the end of the worker or of the trainer (a pidfd), then end everything below; end as the worker did.
 
     No check runs here, so none can block this process. Beyond ``most`` processes below this one all are
-    ended at once, and ``overrun`` is called.
+    ended at once, and ``overrun`` is called. ``folder`` is removed after the trainer, which cannot any more.
     """
-    confine.adopt_orphans()
+    kernel.adopt_orphans()
     watch = select.poll()
     ended = os.pidfd_open(worker)
     for fd in (ended, trainer):
@@ -107,6 +113,9 @@ def keep(
             os._exit(TOO_MANY)
     status = os.waitpid(worker, 0)[1] if ended in ready else 0
     proc.end_descendants(os.getpid(), last=proc.is_tracker)
+    if folder and trainer in ready:
+        with contextlib.suppress(OSError):
+            wipe(folder)
     if os.WIFSIGNALED(status):
         with contextlib.suppress(OSError):  # SIGKILL
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
@@ -115,14 +124,8 @@ def keep(
 
 
 def _fork_keeper(parent: int, most: int | None) -> int:
-    """Continue in a child, with this process as its keeper; returns the process id of the worker's parent.
-
-    A system without pidfds gets no keeper.
-    """
-    try:
-        trainer = os.pidfd_open(parent)
-    except (AttributeError, OSError):
-        return parent
+    """Continue in a child, with this process as its keeper, whose process id is returned."""
+    trainer = os.pidfd_open(parent)
     keeper = os.getpid()
     if os.getppid() != parent:  # it died, and its number may be another's by now
         os._exit(0)
@@ -132,7 +135,7 @@ def _fork_keeper(parent: int, most: int | None) -> int:
         os.closerange(3, trainer)
         os.closerange(trainer + 1, 1 << 16)
         _silence()
-        keep(worker, trainer, most=most)
+        keep(worker, trainer, most=most, folder=os.environ["TMPDIR"])
     os.setpgid(0, 0)  # without its keeper, so that all of a group can be stopped at once
     os.close(trainer)
     return keeper
@@ -150,7 +153,7 @@ def main(
         return
     _, number, _, stage = boot[0]
     confine.limit(stage["memory"])
-    adopted = confine.adopt_orphans()
+    kernel.adopt_orphans()
     if serve is _serve and not stage["folder"]:
         os.nice(YIELD)
     level = confine.confine(stage["folder"]) if stage["folder"] else {}
@@ -158,7 +161,6 @@ def main(
     sys.argv = [""]
     _silence()
     os.register_at_fork(after_in_child=lambda: os.close(sock.detach()) if sock.fileno() >= 0 else None)
-    level["orphans"] = "adopted" if adopted else "none"
     sock.sendall(pack_reply({"id": number, "s": 0.0, "ready": level, "group": os.getpgrp()}))
     with contextlib.suppress(ConnectionError):
         serve(sock)
