@@ -125,9 +125,11 @@ def keep(
 
 def _fork_keeper(parent: int, most: int | None) -> int:
     """Continue in a child, with this process as its keeper, whose process id is returned."""
-    trainer = os.pidfd_open(parent)
-    keeper = os.getpid()
-    if os.getppid() != parent:  # it died, and its number may be another's by now
+    folder, keeper, trainer = os.environ["TMPDIR"], os.getpid(), -1
+    with contextlib.suppress(ProcessLookupError):
+        trainer = os.pidfd_open(parent)
+    if trainer < 0 or os.getppid() != parent:  # it died, and its number may be another's by now
+        wipe(folder)
         os._exit(0)
     confine.limit(None)
     worker = os.fork()
@@ -135,7 +137,7 @@ def _fork_keeper(parent: int, most: int | None) -> int:
         os.closerange(3, trainer)
         os.closerange(trainer + 1, 1 << 16)
         _silence()
-        keep(worker, trainer, most=most, folder=os.environ["TMPDIR"])
+        keep(worker, trainer, most=most, folder=folder)
     os.setpgid(0, 0)  # without its keeper, so that all of a group can be stopped at once
     os.close(trainer)
     return keeper
