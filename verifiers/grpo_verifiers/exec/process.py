@@ -17,7 +17,7 @@ from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.outcome import MARK
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
 from grpo_verifiers.sandbox import confine
-from grpo_verifiers.sandbox.children import off_stdio, socket_pair
+from grpo_verifiers.sandbox.children import disown, off_stdio, socket_pair
 from grpo_verifiers.sandbox.crowd import MAX_PROCESSES, TOO_MANY
 from grpo_verifiers.sandbox.inside import proc
 from grpo_verifiers.sandbox.inside.wipe import wipe
@@ -223,7 +223,7 @@ class WorkerProcess(Child):
         """In a forked child: drop the parent's worker without changing it."""
         self.close()
         self._own.release()
-        self.process.returncode = 0  # or the interpreter complains that it still runs
+        disown(self.process)
 
     def _drop_folder(self) -> None:
         with contextlib.suppress(OSError):

@@ -97,7 +97,7 @@ def keep(
     """Wait for the end of the worker or of the trainer (a pidfd), then end everything below; end as the worker did.
 
     No check runs here, so none can block this process. Beyond ``most`` processes below this one all are
-    ended at once, and ``overrun`` is called. ``folder`` is removed after the trainer, which cannot any more.
+    ended at once, and ``overrun`` is called. ``folder`` is removed at the end: the trainer may be dead.
     """
     kernel.adopt_orphans()
     watch = select.poll()
@@ -113,7 +113,7 @@ def keep(
             os._exit(TOO_MANY)
     status = os.waitpid(worker, 0)[1] if ended in ready else 0
     proc.end_descendants(os.getpid(), last=proc.is_tracker)
-    if folder and trainer in ready:
+    if folder:
         with contextlib.suppress(OSError):
             wipe(folder)
     if os.WIFSIGNALED(status):

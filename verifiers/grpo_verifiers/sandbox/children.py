@@ -35,3 +35,8 @@ def end_process(process: "subprocess.Popen[bytes]", patience: float) -> None:
         proc.end_tree(process.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(5)
+
+
+def disown(process: "subprocess.Popen[bytes]") -> None:
+    """In a forked child: drop the parent's process, or the interpreter complains that it still runs."""
+    process.returncode = 0
