@@ -239,7 +239,7 @@ def test_a_reply_is_a_value_an_exception_what_is_missing_or_malformed():
 def test_a_verdict_is_that_of_all_tests_and_says_which_failed_first():
     wrong, late, limit, syntax, unseen = Result("wrong", "w"), Result("timeout", "t"), Result("limit"), Result("syntax", "s"), Result("unseen", "u")  # fmt: skip
     table = [
-        ([PASSED, PASSED], 1, 1, None, "2 of 2 tests passed [++]"), ([PASSED, wrong], 0, 0.5, None, "1 of 2 tests passed [+-]; test 2: w"), ([wrong, PASSED], 0, 0, None, "0 of 2 tests passed [-+]; test 1: w"), ([late], 0, 0, "timeout", "0 of 1 tests passed [t]; test 1: t"),
+        ([PASSED, PASSED], 1, 1, None, "2 of 2 tests passed [++]"), ([PASSED, wrong], 0, 0.5, None, "1 of 2 tests passed [+-]; test 2: w"), ([wrong, PASSED], 0, 0.5, None, "1 of 2 tests passed [-+]; test 1: w"), ([late], 0, 0, "timeout", "0 of 1 tests passed [t]; test 1: t"),
         ([late, late, wrong], 0, 0, "timeout", "0 of 3 tests passed [tt-]; test 1: t"), ([wrong, late, late], 0, 0, "timeout", "0 of 3 tests passed [-tt]; test 1: w"), ([syntax, unseen], 0, 0, "unparsable", "0 of 2 tests passed [-?]; test 1: s; 1 not reached: u"), ([unseen, limit, UNSEEN], 0, 0, None, "0 of 3 tests passed [?l?]; test 2: no answer; 2 not reached: u"),
         ([unseen], 0, 0, None, "0 of 1 tests passed [?]; test 1: u"), ([limit, UNSEEN], 0, 0, None, "0 of 2 tests passed [l?]; test 1: no answer; 1 not reached"), ([PASSED, late], 0, 0.5, "timeout of all", "1 of 2 tests passed [+t]; test 2: t"), ([], 0, 0, None, "0 of 0 tests passed []"),
     ]  # fmt: skip

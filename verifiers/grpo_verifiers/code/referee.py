@@ -1,8 +1,6 @@
 """A process that grades programs for a thread of the trainer, which reads no data of a program."""
 
 import contextlib
-import pickle
-import secrets
 import time
 from collections.abc import Callable
 from socket import SHUT_RDWR
@@ -11,7 +9,6 @@ from typing import Any
 from grpo_verifiers.code.levels import SandboxError
 from grpo_verifiers.code.tests import BadTestsError
 from grpo_verifiers.exec.process import WorkerKind, WorkerLost, WorkerProcess
-from grpo_verifiers.exec.wire import WireError, pack_call, receive_replies
 from grpo_verifiers.sandbox.box import START_SECONDS, Box, BoxError, BoxKind
 
 _KIND = WorkerKind(confined=False, memory=None, env=None)
@@ -52,29 +49,19 @@ class Referee:
         The job, a function of a module, has ``seconds`` plus the time to start boxes. BoxError if a box or the
         referee failed; BadTestsError and SandboxError if the job raised them.
         """
-        payload = pickle.dumps((job, question), protocol=pickle.HIGHEST_PROTOCOL)
         until = time.monotonic() + seconds + _GRACE
         try:
-            reply = self._exchange(payload, until)
-        except (OSError, WireError, WorkerLost) as error:
+            if self._process is None or self._process.dead():
+                self.close(0.0)
+                self._process = WorkerProcess(_KIND, "grpo_verifiers.code._referee_process")
+                self._process.finish_boot(self._process.answer(START_SECONDS))
+            reply = self._process.ask("grade", "", (job, question), seconds=until - time.monotonic())
+        except (OSError, WorkerLost) as error:
             self.close(0.0)
             raise BoxError(f"the process that grades programs failed ({error})") from error
         if "value" in reply:
             return reply["value"]
         raise _ERRORS.get(str(reply.get("error")), RuntimeError)(str(reply.get("why"))[:4000])
-
-    def _exchange(self, payload: bytes, until: float) -> dict[str, Any]:
-        if self._process is None or self._process.dead():
-            self.close(0.0)
-            self._process = WorkerProcess(_KIND, "grpo_verifiers.code._referee_process")
-            self._process.finish_boot(receive_replies(self._process.sock, self._process.replies, until)[0])
-        process, number = self._process, secrets.randbits(62)
-        process.sock.settimeout(max(0.01, until - time.monotonic()))
-        process.sock.sendall(pack_call(("grade", number, "", None), payload))
-        reply = receive_replies(process.sock, process.replies, until)[0]
-        if reply.get("id") != number:
-            raise WireError("sent an unexpected reply")
-        return reply
 
     def close(self, patience: float = _CLOSING) -> None:
         """End the process with its boxes, by force after ``patience`` seconds; the next job starts a new one."""

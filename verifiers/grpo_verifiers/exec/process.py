@@ -3,10 +3,13 @@
 import collections
 import contextlib
 import os
+import secrets
+import select
 import site
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,11 +29,18 @@ from grpo_verifiers.sandbox.leftovers import OwnFolder
 KEEP_VARIABLE = "GRPO_VERIFIERS_KEEP_ENV"
 """Names, separated by commas, of variables that workers of user checks keep although they look like secrets."""
 
+SEND_SECONDS = 60.0
+_DAY_MS = 86_400_000
+
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
 
 class WorkerLost(Exception):  # noqa: N818 - an event of the protocol, for the scheduler only
     """The worker closed its end, died, or broke the protocol."""
+
+
+class BellRang(Exception):  # noqa: N818 - an event as well
+    """Whoever waits for a worker is to stop that."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +180,45 @@ class WorkerProcess(Child):
                 raise WorkerLost(f"it broke the protocol: {error}") from error
             if len(data) < 1 << 18:
                 return replies
+
+    def ask(
+        self, kind: str, key: str, extra: Any, payload: bytes = b"", *, seconds: float, bell: int = -1
+    ) -> Mapping[str, Any]:
+        """Send a message and return its answer; errors as of ``answer``."""
+        # Random: an earlier check left running could guess the next number and answer for a foreign item.
+        number = secrets.randbits(62)
+        self.queue((kind, number, key, extra), payload)
+        reply = self.answer(seconds, bell)
+        if reply.get("id") != number:
+            raise WorkerLost("it sent an unexpected reply")
+        return reply
+
+    def answer(self, seconds: float, bell: int = -1) -> Mapping[str, Any]:
+        """The next reply; TimeoutError after ``seconds``, which begin once the worker has the whole message.
+
+        WorkerLost if it ends or breaks the protocol; BellRang once the descriptor ``bell`` is readable.
+        """
+        poll = select.poll()
+        for fd in (self.death_fd, bell):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        sent, until = False, time.monotonic() + SEND_SECONDS
+        while True:
+            if not sent and self.flush():
+                sent, until = True, time.monotonic() + seconds
+            poll.register(self.sock, select.POLLIN | (0 if sent else select.POLLOUT))
+            left = until - time.monotonic()
+            ready = {fd for fd, _ in poll.poll(min(max(0.0, left) * 1000, _DAY_MS))}
+            if bell in ready:
+                raise BellRang
+            if replies := self.receive():
+                if len(replies) > 1 or not sent:
+                    raise WorkerLost("it sent an unexpected reply")
+                return replies[0]
+            if self.death_fd in ready:
+                raise WorkerLost("it ended")
+            if not ready and left <= 0:
+                raise TimeoutError if sent else WorkerLost("it did not respond in time")
 
     def finish_boot(self, first: Mapping[str, Any]) -> None:
         """Drop the log of the start; ``first``, the first reply, has the group of the worker."""

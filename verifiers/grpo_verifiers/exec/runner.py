@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from grpo_verifiers.exec.batch import Call, CallBatch
 from grpo_verifiers.exec.isolation import ELSEWHERE
@@ -74,7 +74,7 @@ class Runner:
         if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
             raise ValueError(f"workers is {workers!r}, expected an integer of at least 1, or None.")
         self.workers = workers if workers is not None else worker_count()
-        self._scheduler: Scheduler | None = None
+        self._scheduler: Any = None
         self.closed = False
         self._lock = threading.Lock()
         self._owner = os.getpid()
@@ -118,10 +118,10 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _new_scheduler(self) -> Scheduler:
+    def _new_scheduler(self) -> Any:
         return Scheduler(self.workers)
 
-    def _running(self) -> Scheduler:
+    def _running(self) -> Any:
         with self._lock:
             if self.closed:
                 raise RuntimeError(f"this {type(self).__name__} is closed: make a new one, or use the shared one.")

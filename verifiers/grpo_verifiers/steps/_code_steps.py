@@ -21,11 +21,10 @@ from grpo_verifiers.code.referee import BoxSet, Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.options import Range, TagName
-from grpo_verifiers.reading.fences import dedent, language_blocks
+from grpo_verifiers.reading.fences import PYTHON, dedent, language_blocks
 from grpo_verifiers.reading.thinking import blank_thinking
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
-from grpo_verifiers.steps.lines import PYTHON
 from grpo_verifiers.steps.segments import Span, own_text, segment, without_specials
 from grpo_verifiers.verdict import Status, Verdict, excused
 

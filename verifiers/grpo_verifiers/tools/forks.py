@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.exec.process import WorkerKind, WorkerLost, WorkerProcess, search_path
-from grpo_verifiers.exec.scheduler import BOOT_ATTEMPTS, BOOT_SECONDS, LOAD_SECONDS, SEND_SECONDS
+from grpo_verifiers.exec.process import SEND_SECONDS, WorkerKind, WorkerLost, WorkerProcess, search_path
+from grpo_verifiers.exec.scheduler import BOOT_ATTEMPTS, BOOT_SECONDS, LOAD_SECONDS
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call, receive_replies
 from grpo_verifiers.sandbox.children import socket_pair
 from grpo_verifiers.sandbox.crowd import MAX_PROCESSES
