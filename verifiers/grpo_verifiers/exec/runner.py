@@ -5,12 +5,9 @@ processes.
 """
 
 import atexit
-import functools
-import importlib.util
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Self
 
 from grpo_verifiers.exec.batch import Call, CallBatch
@@ -20,9 +17,8 @@ from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
 from grpo_verifiers.exec.spec import CheckSpec
 
 WORKERS_VARIABLE = "GRPO_VERIFIERS_WORKERS"
-DEFAULT_MEMORY = 2 << 30
-CUDA_LIBRARIES = 4 << 30
-"""Address space for the import of a torch with CUDA; torch 2.11 takes 3.0 GiB."""
+DEFAULT_MEMORY = 6 << 30
+"""Bytes of address space; the import of a torch with CUDA maps 3 GiB without using them."""
 
 
 def worker_count() -> int:
@@ -38,13 +34,10 @@ def worker_count() -> int:
 
 
 def default_memory() -> int | None:
-    """Address space of one worker in bytes: 2 GiB, or the value of the environment variable in GiB (0: no cap).
-
-    Four more where torch is built for CUDA: a check that imports it maps that much without using it.
-    """
+    """Address space of one worker in bytes: 6 GiB, or the value of the environment variable in GiB (0: no cap)."""
     wish = os.environ.get(MEMORY_VARIABLE)
     if wish is None:
-        return DEFAULT_MEMORY + (CUDA_LIBRARIES if _torch_has_cuda() else 0)
+        return DEFAULT_MEMORY
     try:
         gib = float(wish)
     except ValueError:
@@ -52,14 +45,6 @@ def default_memory() -> int | None:
     if not 0 <= gib < 1 << 20:
         raise ValueError(f"{MEMORY_VARIABLE} is {wish!r}, expected a number of GiB (0: no cap).")
     return int(gib * (1 << 30)) or None
-
-
-@functools.cache
-def _torch_has_cuda() -> bool:
-    """True if torch is installed and built for CUDA; tested without an import."""
-    spec = importlib.util.find_spec("torch")
-    places = [] if spec is None else spec.submodule_search_locations or []
-    return any(Path(place, "lib", name).exists() for place in places for name in ("libtorch_cuda.so", "torch_cuda.dll"))
 
 
 class Runner:

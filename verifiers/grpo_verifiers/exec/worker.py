@@ -112,7 +112,7 @@ def keep(
                 overrun()
             os._exit(TOO_MANY)
     status = os.waitpid(worker, 0)[1] if ended in ready else 0
-    proc.end_descendants(os.getpid(), last=proc.is_tracker)
+    proc.end_descendants(os.getpid())
     if folder:
         with contextlib.suppress(OSError):
             wipe(folder)
