@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import pickle
-import select
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -45,14 +44,17 @@ class _Pool:
     queue: "collections.deque[Item]" = field(default_factory=collections.deque)
     threads: int = 0
     busy: int = 0
-    live: int = 0
+    failures: int = 0
+    """Attempts to start a worker that failed in a row."""
+    live: set[WorkerProcess] = field(default_factory=set)
 
 
 class _Worker:
     """The worker of a thread: none before the first item, and after a loss."""
 
-    process: WorkerProcess | None = None
-    loaded: frozenset[str] = frozenset()
+    def __init__(self) -> None:
+        self.process: WorkerProcess | None = None
+        self.loaded: set[str] = set()
 
     def usable(self) -> bool:
         """True if it lives and has sent nothing unasked."""
@@ -138,6 +140,7 @@ class Scheduler:
             pass
         except _NoWorkerError as error:
             with self._changed:
+                pool.failures = 0
                 left = [] if pool.live else [pool.queue.popleft() for _ in range(len(pool.queue))]
             _fail(left, str(error))
         finally:
@@ -157,34 +160,40 @@ class Scheduler:
             pool.busy += 1
             return pool.queue.popleft()
 
-    def _start(self, pool: _Pool, worker: _Worker) -> None:
-        """Start a worker process, in several attempts."""
-        why = ""
-        for attempt in range(BOOT_ATTEMPTS):
-            if attempt and select.select([self._bell], [], [], 0.2 * attempt)[0]:
-                raise BellRang
-            try:
-                process = WorkerProcess(pool.kind)
-            except Exception as error:  # noqa: BLE001 - no memory, no descriptors, no Python: all mean no worker
-                why = f"{type(error).__name__}: {error}"
-                continue
-            worker.process, worker.loaded = process, frozenset()
-            self._processes.add(process)
+    def _start(self, pool: _Pool, worker: _Worker, item: Item | None = None) -> None:
+        """Start a worker process while ``item``, or any item in the queue, needs one."""
+        while item is not None or pool.queue:
+            why = self._attempt(pool, worker)
             with self._changed:
-                pool.live += 1
-            try:
-                first = process.answer(BOOT_SECONDS, self._bell.fileno())
-            except (WorkerLost, TimeoutError) as error:
-                log = process.boot_log()
-                why = self._end(pool, worker, grace=0.5) or str(error)
-                why = f"{why}. It printed: {log}" if log else why
-                continue
-            process.finish_boot(first)
-            level = first.get("ready")
-            if pool.kind.confined and isinstance(level, dict):
-                self.confinement = {str(name): str(reached) for name, reached in level.items()}
-            return
-        raise _NoWorkerError(f"no worker process could be started: {why}")
+                pool.failures = pool.failures + 1 if why else 0
+                if not why:
+                    return
+                if pool.failures >= BOOT_ATTEMPTS:
+                    raise _NoWorkerError(f"no worker process could be started: {why}")
+                if self._changed.wait_for(lambda: self.closing, 0.2 * pool.failures):
+                    raise BellRang
+
+    def _attempt(self, pool: _Pool, worker: _Worker) -> str:
+        """Start a worker process; the reason why that failed."""
+        try:
+            process = WorkerProcess(pool.kind)
+        except Exception as error:  # noqa: BLE001 - no memory, no descriptors, no Python: all mean no worker
+            return f"{type(error).__name__}: {error}"
+        worker.process, worker.loaded = process, set()
+        self._processes.add(process)
+        try:
+            first = process.answer(BOOT_SECONDS, self._bell.fileno())
+        except (WorkerLost, TimeoutError) as error:
+            log = process.boot_log()
+            why = self._end(pool, worker, grace=0.5) or str(error)
+            return f"{why}. It printed: {log}" if log else why
+        process.finish_boot(first)
+        with self._changed:
+            pool.live.add(process)
+        level = first.get("ready")
+        if pool.kind.confined and isinstance(level, dict):
+            self.confinement = {str(name): str(reached) for name, reached in level.items()}
+        return ""
 
     def _end(self, pool: _Pool, worker: _Worker, grace: float = 0.0) -> str:
         """End the worker process, if there is one; how it ended on its own, if it did."""
@@ -192,7 +201,7 @@ class Scheduler:
         if process is None:
             return ""
         with self._changed:
-            pool.live -= 1
+            pool.live.discard(process)
         how = process.kill(grace)
         self._processes.discard(process)
         return how
@@ -205,7 +214,7 @@ class Scheduler:
             try:
                 if not worker.usable():
                     self._end(pool, worker)
-                    self._start(pool, worker)
+                    self._start(pool, worker, item)
                 self._load(worker, item.batch.spec)
                 step = "run"
                 if item.index >= 0:
@@ -248,7 +257,7 @@ class Scheduler:
             failure = reply.get("e")
             failure = failure if isinstance(failure, dict) else {"type": "MemoryError", "message": _cap(spec)}
             raise _UnloadableError(f"{failure.get('type')}: {failure.get('message')}", str(failure.get("trace", "")))
-        worker.loaded |= {spec.key}
+        worker.loaded.add(spec.key)
 
     def _answer(self, worker: _Worker, item: Item) -> Outcome:
         assert worker.process is not None
