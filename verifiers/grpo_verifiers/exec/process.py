@@ -6,6 +6,7 @@ import os
 import secrets
 import select
 import site
+import socket
 import subprocess
 import sys
 import tempfile
@@ -182,33 +183,35 @@ class WorkerProcess(Child):
                 return replies
 
     def ask(
-        self, kind: str, key: str, extra: Any, payload: bytes = b"", *, seconds: float, bell: int = -1
+        self, kind: str, key: str, extra: Any, payload: bytes = b"", *, seconds: float, bell: int = -1, fd: int = -1
     ) -> Mapping[str, Any]:
-        """Send a message and return its answer; errors as of ``answer``."""
+        """Send a message, and a descriptor after it, and return its answer; errors as of ``answer``."""
         # Random: an earlier check left running could guess the next number and answer for a foreign item.
         number = secrets.randbits(62)
         self.queue((kind, number, key, extra), payload)
-        reply = self.answer(seconds, bell)
+        reply = self.answer(seconds, bell, fd)
         if reply.get("id") != number:
             raise WorkerLost("it sent an unexpected reply")
         return reply
 
-    def answer(self, seconds: float, bell: int = -1) -> Mapping[str, Any]:
-        """The next reply; TimeoutError after ``seconds``, which begin once the worker has the whole message.
+    def answer(self, seconds: float, bell: int = -1, fd: int = -1) -> Mapping[str, Any]:
+        """Send what is queued, then ``fd``, and return the next reply; TimeoutError after ``seconds``, which begin once the worker has the whole message.
 
         WorkerLost if it ends or breaks the protocol; BellRang once the descriptor ``bell`` is readable.
         """
         poll = select.poll()
-        for fd in (self.death_fd, bell):
-            if fd >= 0:
-                poll.register(fd, select.POLLIN)
+        for each in (self.death_fd, bell):
+            if each >= 0:
+                poll.register(each, select.POLLIN)
         sent, until = False, time.monotonic() + SEND_SECONDS
         while True:
             if not sent and self.flush():
                 sent, until = True, time.monotonic() + seconds
+                if fd >= 0:
+                    socket.send_fds(self.sock, [b"F"], [fd])
             poll.register(self.sock, select.POLLIN | (0 if sent else select.POLLOUT))
             left = until - time.monotonic()
-            ready = {fd for fd, _ in poll.poll(min(max(0.0, left) * 1000, _DAY_MS))}
+            ready = {each for each, _ in poll.poll(min(max(0.0, left) * 1000, _DAY_MS))}
             if bell in ready:
                 raise BellRang
             if replies := self.receive():
