@@ -195,9 +195,10 @@ class WorkerProcess(Child):
         return reply
 
     def answer(self, seconds: float, bell: int = -1, fd: int = -1) -> Mapping[str, Any]:
-        """Send what is queued, then ``fd``, and return the next reply; TimeoutError after ``seconds``, which begin once the worker has the whole message.
+        """Send what is queued, then ``fd``, and return the next reply.
 
-        WorkerLost if it ends or breaks the protocol; BellRang once the descriptor ``bell`` is readable.
+        TimeoutError after ``seconds``, which begin once the worker has the whole message; WorkerLost if it ends or
+        breaks the protocol; BellRang once the descriptor ``bell`` is readable.
         """
         poll = select.poll()
         for each in (self.death_fd, bell):
