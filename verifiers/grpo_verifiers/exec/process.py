@@ -153,13 +153,7 @@ class WorkerProcess(Child):
         self.pid = self._group = self.process.pid
         self.death_fd = off_stdio(os.pidfd_open(self.pid))
         stage = {"memory": kind.memory, "folder": self.folder if kind.confined else "", "path": search_path()}
-        with contextlib.suppress(WorkerLost):  # dead already: the scheduler notices, as for any death
-            self.send(("boot", 0, "", stage))
-
-    def send(self, head: tuple[Any, ...], payload: bytes = b"") -> bool:
-        """Send a message; True if all of it was sent. If not, wait until the socket takes more, and ``flush``."""
-        self.queue(head, payload)
-        return self.flush()
+        self.queue(("boot", 0, "", stage))
 
     def receive(self) -> list[Mapping[str, Any]]:
         """The replies so far. WorkerLost if it closed the connection or sent an invalid reply."""
