@@ -4,6 +4,7 @@ import collections
 import contextlib
 import pickle
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +70,7 @@ class Scheduler:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.confinement: dict[str, str] = {}
+        """Of the built-in checks' worker that started last; empty before the first."""
         self.closing = ""
         self._pools: dict[WorkerKind, _Pool] = {}
         self._processes: set[WorkerProcess] = set()
@@ -80,8 +82,9 @@ class Scheduler:
 
     # -- called from any thread
 
-    def submit(self, kind: WorkerKind, batch: CallBatch, workers: int = 0) -> None:
+    def enqueue(self, batch: CallBatch, workers: int) -> None:
         """Queue every call of a batch; for an empty one start ``workers`` workers, which load its check."""
+        kind = WorkerKind(batch.spec.confined, batch.spec.memory, batch.spec.env)
         items = [Item(batch, index) for index in range(len(batch.payloads))] or [Item(batch, -1)] * workers
         with self._changed:
             if not self.closing:
@@ -92,17 +95,20 @@ class Scheduler:
                 return
         _fail(items, self.closing)
 
-    def close(self) -> None:
-        """Kill every worker and fail every open item."""
+    def _stop(self) -> None:
         with self._changed:
             self.closing = "the runner was closed"
             left = [item for pool in self._pools.values() for item in pool.queue]
             threads = list(self._threads)
             self._changed.notify_all()
-        self._ringer.send(b"!")  # stays unread: it ends every wait
+        with contextlib.suppress(OSError):  # closed before
+            self._ringer.send(b"!")  # stays unread: it ends every wait
         _fail(left, self.closing)
         for thread in threads:
             thread.join(30)
+        if not self._threads:
+            self._bell.close()
+            self._ringer.close()
 
     def pids(self) -> list[int]:
         """Process ids of the workers alive, or of their keepers."""
@@ -210,20 +216,20 @@ class Scheduler:
         """The outcome of one item; if its worker is lost, it gets one retry on a fresh worker."""
         losses = {"load": 0, "run": 0}
         while True:
-            step = "load"
+            step, started = "load", 0.0
             try:
                 if not worker.usable():
                     self._end(pool, worker)
                     self._start(pool, worker, item)
                 self._load(worker, item.batch.spec)
-                step = "run"
+                step, started = "run", time.monotonic()
                 if item.index >= 0:
                     item.put(self._answer(worker, item))
             except TimeoutError:
-                limit = item.batch.timeout
                 if step == "load":
                     self._unloadable(pool, item, _UnloadableError(f"it takes longer than {LOAD_SECONDS:g} s"))
-                item.put(Outcome("timeout", message=f"killed after {limit:g} s", seconds=limit))
+                message = f"killed after {item.batch.timeout:g} s"
+                item.put(Outcome("timeout", message=message, seconds=time.monotonic() - started))
                 self._end(pool, worker)
             except WorkerLost as error:
                 why = self._end(pool, worker, grace=0.5) or str(error)

@@ -19,8 +19,8 @@ from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.exec.batch import CallBatch, Item
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.process import Child, WorkerKind, WorkerLost, python_path
-from grpo_verifiers.exec.runner import Runner
+from grpo_verifiers.exec.process import Child, WorkerLost, python_path
+from grpo_verifiers.exec.runner import RunnerBase
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import WireError
 from grpo_verifiers.lazy import installed
@@ -105,12 +105,33 @@ class _Link(Child):
         disown(self.process)
 
 
-class RayRunner(Runner):
-    """Runs calls as a `Runner` does, on the nodes of a Ray cluster. Its child is started when first needed."""
+class RayRunner(RunnerBase):
+    """Runs calls as a `Runner` does, on the nodes of a Ray cluster. Its child is started when first needed.
+
+    One thread owns the child: it has an inbox and a selector.
+    """
+
+    workers = 1
 
     def __init__(self) -> None:
-        super().__init__(1)
+        super().__init__()
         self.settings = ray_settings()
+        self._link: _Link | None = None
+        self._specs: dict[str, CheckSpec] = {}
+        self._open: dict[int, Item] = {}
+        self._number = 0
+        self._needed = self._was_ready = False
+        self._lost_at = self._retry_at = 0.0
+        self._losses = 0
+        self._inbox: collections.deque[tuple[CheckSpec, list[Item], int]] = collections.deque()
+        self._selector = selectors.DefaultSelector()
+        self._bell, self._ringer = socket_pair()
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
+        self._selector.register(self._bell, selectors.EVENT_READ, None)
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._main, name="grpo-verifiers", daemon=True)
+        self._thread.start()
 
     @staticmethod
     def problem() -> str:
@@ -128,36 +149,7 @@ class RayRunner(Runner):
             return str(error)
         return ""
 
-    def _new_scheduler(self) -> Any:
-        return _Cluster(self.settings)
-
-
-class _Cluster:
-    """The thread that owns the child: an inbox and a selector."""
-
-    confinement: Mapping[str, str] = {}
-
-    def __init__(self, settings: RaySettings) -> None:
-        self.settings = settings
-        self._link: _Link | None = None
-        self._specs: dict[str, CheckSpec] = {}
-        self._open: dict[int, Item] = {}
-        self._number = 0
-        self._needed = self._was_ready = False
-        self._lost_at = self._retry_at = 0.0
-        self._losses = 0
-        self.closing = ""
-        self._inbox: collections.deque[tuple[CheckSpec, list[Item], int]] = collections.deque()
-        self._selector = selectors.DefaultSelector()
-        self._bell, self._ringer = socket_pair()
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
-        self._selector.register(self._bell, selectors.EVENT_READ, None)
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._main, name="grpo-verifiers", daemon=True)
-        self._thread.start()
-
-    def submit(self, kind: WorkerKind, batch: CallBatch, workers: int = 0) -> None:  # noqa: ARG002 - workers are there
+    def enqueue(self, batch: CallBatch, workers: int) -> None:
         """Queue every call of a batch; with ``workers`` actors load its check."""
         items = [Item(batch, index) for index in range(len(batch.payloads))]
         with self._lock:
@@ -170,8 +162,7 @@ class _Cluster:
         else:
             self._ring()
 
-    def close(self) -> None:
-        """End the child and fail every open item."""
+    def _stop(self) -> None:
         with self._lock:
             self.closing = self.closing or "the runner was closed"
         self._ring()
