@@ -196,9 +196,10 @@ def test_a_link_that_fails_while_its_runner_fails_leaves_nobody_waiting(monkeypa
         raise MemoryError
 
     runner = RayRunner()
-    monkeypatch.setattr(runner, "_event", full)
-    monkeypatch.setattr(runner, "_link", SimpleNamespace(ready=True, specs=set(), out=b"", send=full))
-    monkeypatch.setattr(runner, "_drop_link", lambda: "")
+    cluster = runner._running()
+    monkeypatch.setattr(cluster, "_event", full)
+    monkeypatch.setattr(cluster, "_link", SimpleNamespace(ready=True, specs=set(), out=b"", send=full))
+    monkeypatch.setattr(cluster, "_drop_link", lambda: "")
     batches = [runner.submit(make_spec(check), [("1", {}, None)] * 3, 10.0) for _ in range(3)]
     assert {outcome.kind for batch in batches for outcome in batch.wait(60)} == {"broken"}
 

@@ -8,10 +8,11 @@ import atexit
 import os
 import threading
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 from grpo_verifiers.exec.batch import Call, CallBatch
 from grpo_verifiers.exec.isolation import ELSEWHERE
+from grpo_verifiers.exec.process import WorkerKind
 from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
 from grpo_verifiers.exec.spec import CheckSpec
 
@@ -46,20 +47,22 @@ def default_memory() -> int | None:
     return int(gib * (1 << 30)) or None
 
 
-class RunnerBase:
-    """What runners have in common: ``enqueue`` starts calls, ``_stop`` ends them all."""
+class Runner:
+    """A set of worker processes, started when first needed and grown to demand."""
 
-    workers: int
-    closing = ""
-    """The reason why it takes no more calls."""
+    def __init__(self, workers: int | None = None) -> None:
+        """Start nothing yet.
 
-    def __init__(self) -> None:
+        Built-in checks and user checks run in two kinds of processes, at most ``workers`` of each; by default
+        the process's share of the cores.
+        """
+        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+            raise ValueError(f"workers is {workers!r}, expected an integer of at least 1, or None.")
+        self.workers = workers if workers is not None else worker_count()
+        self._scheduler: Any = None
+        self.closed = False
+        self._lock = threading.Lock()
         self._owner = os.getpid()
-
-    @property
-    def closed(self) -> bool:
-        """True if it takes no more calls."""
-        return bool(self.closing)
 
     def submit(
         self, spec: CheckSpec, calls: Sequence[Call | bytes], timeout: float, rows: Sequence[int | None] | None = None
@@ -71,32 +74,28 @@ class RunnerBase:
         """
         batch = CallBatch(spec, calls, timeout, rows)
         if batch.payloads:
-            self._hand_over(batch, 0)
+            self._running().submit(_kind(spec), batch)
         return batch
 
     def warm(self, spec: CheckSpec) -> None:
         """Start workers and have them load a check, without waiting for it."""
-        self._hand_over(CallBatch(spec, [], 0.0), self.workers)
+        self._running().submit(_kind(spec), CallBatch(spec, [], 0.0), self.workers)
 
-    def _hand_over(self, batch: CallBatch, workers: int) -> None:
-        name = type(self).__name__
-        if self.closing:
-            raise RuntimeError(f"this {name} is closed: make a new one, or use the shared one.")
-        if self._owner != os.getpid():
-            raise RuntimeError(f"this {name} belongs to the process that forked this one: make a new one here.")
-        self.enqueue(batch, workers)
+    @property
+    def confinement(self) -> dict[str, str]:
+        """Confinement of the built-in checks' worker that started last; empty before the first."""
+        return dict(self._scheduler.confinement) if self._scheduler else {}
+
+    def pids(self) -> list[int]:
+        """Process ids of the live workers, or of their keepers."""
+        return self._scheduler.pids() if self._scheduler else []
 
     def close(self) -> None:
         """Kill all workers and their descendants; open items get an outcome with that reason. Safe to repeat."""
-        if self._owner == os.getpid():
-            self._stop()
-
-    def enqueue(self, batch: CallBatch, workers: int) -> None:
-        """Queue every call of a batch; for an empty one start ``workers`` workers, which load its check."""
-        raise NotImplementedError
-
-    def _stop(self) -> None:
-        raise NotImplementedError
+        with self._lock:
+            scheduler, self._scheduler, self.closed = self._scheduler, None, True
+        if scheduler is not None and self._owner == os.getpid():
+            scheduler.close()
 
     def __enter__(self) -> Self:
         return self
@@ -104,28 +103,36 @@ class RunnerBase:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _new_scheduler(self) -> Any:
+        return Scheduler(self.workers)
 
-class Runner(Scheduler, RunnerBase):
-    """A set of worker processes on this machine, started when first needed and grown to demand."""
+    def _running(self) -> Any:
+        with self._lock:
+            if self.closed:
+                raise RuntimeError(f"this {type(self).__name__} is closed: make a new one, or use the shared one.")
+            if self._owner != os.getpid():
+                raise RuntimeError(
+                    f"this {type(self).__name__} belongs to the process that forked this one: make a new one here."
+                )
+            if self._scheduler is None or self._scheduler.closing:  # its thread has failed
+                self._scheduler = self._new_scheduler()
+            return self._scheduler
 
-    def __init__(self, workers: int | None = None) -> None:
-        """Start nothing yet.
-
-        Built-in checks and user checks run in two kinds of processes, at most ``workers`` of each; by default
-        the process's share of the cores.
-        """
-        if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-            raise ValueError(f"workers is {workers!r}, expected an integer of at least 1, or None.")
-        RunnerBase.__init__(self)
-        self.workers = workers if workers is not None else worker_count()
-        Scheduler.__init__(self, self.workers)
+    def abandon(self) -> None:
+        """In a forked child: close the connections to the parent's workers."""
+        if self._scheduler is not None:
+            self._scheduler.abandon()
 
 
-_shared: dict[str, RunnerBase] = {}
+def _kind(spec: CheckSpec) -> WorkerKind:
+    return WorkerKind(spec.confined, spec.memory, spec.env)
+
+
+_shared: dict[str, Runner] = {}
 _shared_lock = threading.Lock()
 
 
-def shared_runner(isolation: str = "process") -> RunnerBase:
+def shared_runner(isolation: str = "process") -> Runner:
     """The runner that all verifiers of this process use; created on first use, shared by all steps.
 
     Its workers run on this machine, or in the place of another ``isolation``.

@@ -82,9 +82,8 @@ class Scheduler:
 
     # -- called from any thread
 
-    def enqueue(self, batch: CallBatch, workers: int) -> None:
+    def submit(self, kind: WorkerKind, batch: CallBatch, workers: int = 0) -> None:
         """Queue every call of a batch; for an empty one start ``workers`` workers, which load its check."""
-        kind = WorkerKind(batch.spec.confined, batch.spec.memory, batch.spec.env)
         items = [Item(batch, index) for index in range(len(batch.payloads))] or [Item(batch, -1)] * workers
         with self._changed:
             if not self.closing:
@@ -95,20 +94,17 @@ class Scheduler:
                 return
         _fail(items, self.closing)
 
-    def _stop(self) -> None:
+    def close(self) -> None:
+        """Kill every worker and fail every open item."""
         with self._changed:
             self.closing = "the runner was closed"
             left = [item for pool in self._pools.values() for item in pool.queue]
             threads = list(self._threads)
             self._changed.notify_all()
-        with contextlib.suppress(OSError):  # closed before
-            self._ringer.send(b"!")  # stays unread: it ends every wait
+        self._ringer.send(b"!")  # stays unread: it ends every wait
         _fail(left, self.closing)
         for thread in threads:
             thread.join(30)
-        if not self._threads:
-            self._bell.close()
-            self._ringer.close()
 
     def pids(self) -> list[int]:
         """Process ids of the workers alive, or of their keepers."""

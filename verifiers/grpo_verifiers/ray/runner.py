@@ -4,12 +4,10 @@ The trainer starts one child (`bridge.py`) that speaks Ray, sends it calls, and 
 outcome, in order: a dead child is started again, and an absent cluster fails all open calls.
 """
 
-import collections
 import contextlib
 import os
 import pickle
 import selectors
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,16 +15,17 @@ from typing import Any
 
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import readable
-from grpo_verifiers.exec.batch import CallBatch, Item
+from grpo_verifiers.exec.batch import Item
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.process import Child, WorkerLost, python_path
-from grpo_verifiers.exec.runner import RunnerBase
+from grpo_verifiers.exec.process import Child, WorkerKind, WorkerLost, python_path
+from grpo_verifiers.exec.runner import Runner
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import WireError
 from grpo_verifiers.lazy import installed
+from grpo_verifiers.ray.scheduler import Scheduler
 from grpo_verifiers.ray.station import unpack_outcome
 from grpo_verifiers.redaction import get_logger, redact_text
-from grpo_verifiers.sandbox.children import disown, end_process, socket_pair
+from grpo_verifiers.sandbox.children import disown, end_process
 
 ACTORS_VARIABLE = "GRPO_VERIFIERS_RAY_ACTORS"
 CPUS_VARIABLE = "GRPO_VERIFIERS_RAY_CPUS"
@@ -105,33 +104,12 @@ class _Link(Child):
         disown(self.process)
 
 
-class RayRunner(RunnerBase):
-    """Runs calls as a `Runner` does, on the nodes of a Ray cluster. Its child is started when first needed.
-
-    One thread owns the child: it has an inbox and a selector.
-    """
-
-    workers = 1
+class RayRunner(Runner):
+    """Runs calls as a `Runner` does, on the nodes of a Ray cluster. Its child is started when first needed."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(1)
         self.settings = ray_settings()
-        self._link: _Link | None = None
-        self._specs: dict[str, CheckSpec] = {}
-        self._open: dict[int, Item] = {}
-        self._number = 0
-        self._needed = self._was_ready = False
-        self._lost_at = self._retry_at = 0.0
-        self._losses = 0
-        self._inbox: collections.deque[tuple[CheckSpec, list[Item], int]] = collections.deque()
-        self._selector = selectors.DefaultSelector()
-        self._bell, self._ringer = socket_pair()
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
-        self._selector.register(self._bell, selectors.EVENT_READ, None)
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._main, name="grpo-verifiers", daemon=True)
-        self._thread.start()
 
     @staticmethod
     def problem() -> str:
@@ -149,24 +127,23 @@ class RayRunner(RunnerBase):
             return str(error)
         return ""
 
-    def enqueue(self, batch: CallBatch, workers: int) -> None:
-        """Queue every call of a batch; with ``workers`` actors load its check."""
-        items = [Item(batch, index) for index in range(len(batch.payloads))]
-        with self._lock:
-            closed = self.closing
-            if not closed:
-                self._inbox.append((batch.spec, items, workers))
-        if closed:
-            for item in items:
-                item.put(Outcome("broken", message=closed))
-        else:
-            self._ring()
+    def _new_scheduler(self) -> Scheduler:
+        return _Cluster(self.settings)
 
-    def _stop(self) -> None:
-        with self._lock:
-            self.closing = self.closing or "the runner was closed"
-        self._ring()
-        self._thread.join(30)
+
+class _Cluster(Scheduler):
+    """The thread that owns the child, and has no workers here."""
+
+    def __init__(self, settings: RaySettings) -> None:
+        self.settings = settings
+        self._link: _Link | None = None
+        self._specs: dict[str, CheckSpec] = {}
+        self._open: dict[int, Item] = {}
+        self._number = 0
+        self._needed = self._was_ready = False
+        self._lost_at = self._retry_at = 0.0
+        self._losses = 0
+        super().__init__(0)
 
     def pids(self) -> list[int]:
         """The process id of the child, while it lives."""
@@ -178,43 +155,7 @@ class RayRunner(RunnerBase):
         if self._link is not None:
             self._link.forget()
 
-    def _ring(self) -> None:
-        with contextlib.suppress(OSError):  # full: it rings already; closed: the thread has ended
-            self._ringer.send(b"!")
-
-    def _main(self) -> None:
-        reason = "the runner was closed"
-        try:
-            while True:
-                self._take()
-                if self.closing:  # checked after the bell is drained, because closing rings it too
-                    break
-                self._go_on()
-                for key, events in self._selector.select(0.5 if self._link or self._needed else None):
-                    self._event(key, events)
-                self._expire()
-        except BaseException as error:  # of any kind: no caller may wait for ever
-            reason = f"the runner's thread failed: {type(error).__name__}: {error}"
-            raise
-        finally:
-            with self._lock:
-                self.closing = reason
-            self._take()
-            with contextlib.suppress(Exception):
-                self._drop_link(CLOSING_SECONDS)
-            self._fail_all(reason)
-            self._selector.close()
-            self._bell.close()
-            self._ringer.close()
-
-    def _take(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._bell.recv(4096):
-                pass
-        while self._inbox:
-            self._accept(*self._inbox.popleft())
-
-    def _accept(self, spec: CheckSpec, items: list[Item], workers: int) -> None:
+    def _accept(self, kind: WorkerKind, spec: CheckSpec, items: list[Item], workers: int) -> None:  # noqa: ARG002 - one here
         self._needed = True
         if workers:
             self._specs[spec.identity] = spec
@@ -258,6 +199,9 @@ class RayRunner(RunnerBase):
             return
         events = selectors.EVENT_READ | (0 if sent else selectors.EVENT_WRITE)
         self._selector.modify(self._link.sock, events, self._link)
+
+    def _pause(self) -> float | None:
+        return 0.5 if self._link or self._needed else None
 
     def _expire(self) -> None:
         """Replace a silent child: it hangs inside Ray."""
@@ -337,3 +281,8 @@ class RayRunner(RunnerBase):
         waiting, self._open = self._open, {}
         for item in waiting.values():
             item.batch.put(item.index, Outcome("broken", message=reason))
+
+    def _end(self, reason: str) -> None:
+        with contextlib.suppress(Exception):
+            self._drop_link(CLOSING_SECONDS)
+        self._fail_all(reason)
