@@ -64,8 +64,6 @@ def _serve(sock: socket.socket) -> None:
                 importlib.invalidate_caches()
                 checks[key] = pickle.loads(payload).load()  # noqa: S301 - from the trainer
             else:
-                # A timer of the system kills it if the trainer cannot.
-                signal.setitimer(signal.ITIMER_REAL, 2 * extra + 10)
                 reply["v"] = printed.after_first(_run(checks[key], payload))
         except MemoryError:
             reply["m"] = True
@@ -74,9 +72,6 @@ def _serve(sock: socket.socket) -> None:
             reply["e"] = dict(fields, message=printed.after(fields["message"]))
         if os.getpid() != me:  # a check forked and its child came back here
             os._exit(0)
-        with contextlib.suppress(ValueError):
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
         if kind == "load":
             helpers = proc.descendants(me)  # started while importing: they live as long as this worker
         elif proc.has_children():

@@ -284,15 +284,11 @@ class _Conversation:
     def refuse(self, why: str) -> BaseException:
         """Record that the program is to blame; the exception to raise."""
         self.uncrossed = self.uncrossed or ("refused", why)
-        return _RefusedError(why)
+        return _UncrossedError(why)
 
 
-class _UncrossableError(BaseException):
-    """A test passes the program a value that cannot cross; no ``except Exception`` of the test catches it."""
-
-
-class _RefusedError(BaseException):
-    """The program's value cannot cross; no ``except Exception`` of the test catches it either."""
+class _UncrossedError(BaseException):
+    """A value that cannot cross; no ``except Exception`` of the test catches it."""
 
 
 class _Stub:
@@ -315,7 +311,7 @@ class _Stub:
             if conversation.answers and error.data:
                 raise conversation.refuse(f"an answer led to {error}, which cannot be passed to {name}") from None
             conversation.uncrossed = conversation.uncrossed or ("uncrossable", f"passes {error} to {name}")
-            raise _UncrossableError from None
+            raise _UncrossedError from None
         if len(message) > MAX_MESSAGE:
             raise ValueTooLargeError(f"arguments of more than {MAX_MESSAGE} bytes")
         conversation.calls += 1
