@@ -117,7 +117,7 @@ def _regular(descriptor: int, path: str) -> int:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """A folder for the time of a ``with`` block; that of a killed process is removed when the next one is made.
+    """A folder for the time of a ``with`` block; that of a killed process is removed with the start of the next one.
 
     >>> with temporary_folder() as folder:
     ...     os.listdir(folder)

@@ -4,8 +4,8 @@ import pytest
 
 from grpo_verifiers import get_verifier
 from grpo_verifiers.code._code import _blocks
-from grpo_verifiers.code.guest.blocks import program_of
-from grpo_verifiers.reading.fences import PYTHON, last_block
+from grpo_verifiers.code.guest.blocks import PYTHON, program_of
+from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part
 from tests.waiting import no_hang
 

@@ -8,13 +8,14 @@ from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.code._grade import grade_packed
 from grpo_verifiers.code._results import Result, unpack_results, verdict_of
 from grpo_verifiers.code._trials import trials
+from grpo_verifiers.code.guest.blocks import PYTHON
 from grpo_verifiers.code.levels import choose, level_problems
 from grpo_verifiers.code.pool import blame_for_box, shared_pool
 from grpo_verifiers.code.question import GradingTask
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.code.tests import BadTestsError, read_tests
 from grpo_verifiers.options import Matches, Range, TagName
-from grpo_verifiers.reading.fences import PYTHON, language_blocks
+from grpo_verifiers.reading.fences import language_blocks
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.verdict import Status, Verdict, excused

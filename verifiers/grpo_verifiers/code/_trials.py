@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from grpo_verifiers.base.golds import Trial
+from grpo_verifiers.code.guest.blocks import PYTHON
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
-from grpo_verifiers.reading.fences import PYTHON, last_block
+from grpo_verifiers.reading.fences import last_block
 
 _RETURNED = ("None", "[]", "0", '""', "True", "False", 'float("nan")')
 _ECHO = "import sys\nsys.stdout.write(sys.stdin.read())"

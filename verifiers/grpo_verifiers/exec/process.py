@@ -41,7 +41,7 @@ class WorkerLost(Exception):  # noqa: N818 - an event of the protocol, for the s
 
 
 class BellRang(Exception):  # noqa: N818 - an event as well
-    """Whoever waits for a worker is to stop that."""
+    """The wait for a worker is to end."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +189,9 @@ class WorkerProcess(Child):
         return reply
 
     def answer(self, seconds: float, bell: int = -1, fd: int = -1) -> Mapping[str, Any]:
-        """Send what is queued, then ``fd``, and return the next reply.
+        """Send queued messages, then ``fd``, and return the next reply.
 
-        TimeoutError after ``seconds``, which begin once the worker has the whole message; WorkerLost if it ends or
+        TimeoutError after ``seconds``, which begin once the worker has the message; WorkerLost if it ends or
         breaks the protocol; BellRang once the descriptor ``bell`` is readable.
         """
         poll = select.poll()

@@ -1,9 +1,10 @@
-"""The thread behind calls that run elsewhere: an inbox and a selector."""
+"""The thread of a runner whose calls run elsewhere: an inbox and a selector."""
 
 import collections
 import contextlib
 import selectors
 import threading
+from collections.abc import Callable
 
 from grpo_verifiers.exec.batch import CallBatch, Item
 from grpo_verifiers.exec.outcome import Outcome
@@ -14,6 +15,13 @@ from grpo_verifiers.sandbox.children import socket_pair
 
 class Scheduler:
     """The thread and its inbox; a subclass runs the calls."""
+
+    _accept: Callable[[WorkerKind, CheckSpec, list[Item], int], None]
+    _go_on: Callable[[], None]
+    _pause: Callable[[], float | None]
+    _event: Callable[[selectors.SelectorKey, int], None]
+    _expire: Callable[[], None]
+    _end: Callable[[str], None]
 
     def __init__(self, limit: int) -> None:  # noqa: ARG002 - workers here
         self.confinement: dict[str, str] = {}
@@ -86,21 +94,3 @@ class Scheduler:
                 pass
         while self._inbox:
             self._accept(*self._inbox.popleft())
-
-    def _accept(self, kind: WorkerKind, spec: CheckSpec, items: list[Item], workers: int) -> None:
-        raise NotImplementedError
-
-    def _go_on(self) -> None:
-        raise NotImplementedError
-
-    def _pause(self) -> float | None:
-        raise NotImplementedError
-
-    def _event(self, key: selectors.SelectorKey, events: int) -> None:
-        raise NotImplementedError
-
-    def _expire(self) -> None:
-        raise NotImplementedError
-
-    def _end(self, reason: str) -> None:
-        raise NotImplementedError

@@ -7,8 +7,6 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-PYTHON = ("python", "py", "python3", "py3", "ipython", "ipython3", "pypy", "pypy3")
-"""Names of blocks with a Python program, in lower case."""
 MARK = re.compile(r"\"\"\"|'''|[\"'#()\[\]{}\\\n]")
 _TEXTS = re.compile(r"\"\"\"|'''|[\"'#]|\\.", re.DOTALL)
 _ENDS = {quote: re.compile(rf"\\.|{quote}" if len(quote) == 3 else rf"\\.|{quote}|\n", re.DOTALL) for quote in

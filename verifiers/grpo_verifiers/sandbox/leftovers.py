@@ -1,4 +1,4 @@
-"""Private folders and cgroups of a process; those of a killed one go when the next process makes one in their place.
+"""Private folders and cgroups of a process; those of a killed one go as the next process creates one there.
 
 The owner holds a lock on each, which the kernel releases when the owner dies. ``fcntl`` and not ``filelock``: the
 folder itself is locked.
@@ -61,7 +61,7 @@ def _claim(place: str, kind: str) -> tuple[str, int]:
 
 
 def sweep(place: str) -> None:
-    """Remove the folders in ``place`` that this user and this package have made and whose owners are dead."""
+    """Remove the folders in ``place`` of this user and this package whose owners are dead."""
     with contextlib.suppress(OSError):
         for name in filter(_NAME.fullmatch, os.listdir(place)):  # noqa: PTH208 - strings
             with contextlib.suppress(OSError):  # its owner lives, or something in it does

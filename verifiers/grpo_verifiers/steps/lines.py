@@ -2,8 +2,9 @@
 
 import re
 
+from grpo_verifiers.code.guest.blocks import PYTHON
 from grpo_verifiers.reading.boxes import tag_sections
-from grpo_verifiers.reading.fences import MARK, PYTHON, after_string, language_blocks
+from grpo_verifiers.reading.fences import MARK, after_string, language_blocks
 from grpo_verifiers.steps.segments import Span, first_visible, tile
 
 _VISIBLE_LINE = re.compile(r"^[^\S\n]*+(\S)", re.MULTILINE)
