@@ -143,8 +143,9 @@ class Scheduler:
         except _NoWorkerError as error:
             with self._changed:
                 pool.failures = 0
-                left = [] if pool.live else [pool.queue.popleft() for _ in range(len(pool.queue))]
-            _fail(left, str(error))
+                hopeless = self.closing or not pool.live
+                left = [pool.queue.popleft() for _ in range(len(pool.queue))] if hopeless else []
+            _fail(left, self.closing or str(error))
         finally:
             self._end(pool, worker)
             with self._changed:
