@@ -19,10 +19,10 @@ from grpo_verifiers.exec.batch import Item
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.process import Child, WorkerKind, WorkerLost, python_path
 from grpo_verifiers.exec.runner import Runner
-from grpo_verifiers.exec.scheduler import Scheduler
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import WireError
 from grpo_verifiers.lazy import installed
+from grpo_verifiers.ray.scheduler import Scheduler
 from grpo_verifiers.ray.station import unpack_outcome
 from grpo_verifiers.redaction import get_logger, redact_text
 from grpo_verifiers.sandbox.children import disown, end_process

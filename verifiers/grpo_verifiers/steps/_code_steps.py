@@ -14,6 +14,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
+from grpo_verifiers.code.guest.blocks import PYTHON
 from grpo_verifiers.code.levels import choose, level_problems
 from grpo_verifiers.code.pool import blame_for_box, shared_pool
 from grpo_verifiers.code.question import TimeBudget
@@ -25,7 +26,6 @@ from grpo_verifiers.reading.fences import dedent, language_blocks
 from grpo_verifiers.reading.thinking import blank_thinking
 from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
-from grpo_verifiers.steps.lines import PYTHON
 from grpo_verifiers.steps.segments import Span, own_text, segment, without_specials
 from grpo_verifiers.verdict import Status, Verdict, excused
 

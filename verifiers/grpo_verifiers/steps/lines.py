@@ -2,7 +2,7 @@
 
 import re
 
-from grpo_verifiers.code import languages
+from grpo_verifiers.code.guest.blocks import PYTHON
 from grpo_verifiers.reading.boxes import tag_sections
 from grpo_verifiers.reading.fences import MARK, after_string, language_blocks
 from grpo_verifiers.steps.segments import Span, first_visible, tile
@@ -104,7 +104,6 @@ def tags(text: str) -> list[Span]:
     return [(tag.start, tag.end) for tag in tag_sections(text, "step")]
 
 
-PYTHON = languages.PYTHON.names
 _CONTINUES = re.compile(r"(?:else|elif|except|finally)\b")
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
