@@ -118,8 +118,6 @@ CASES = [
     pytest.param("code", PROGRAM.format("3"), {"tests": TESTS, "options": {"scoring": "share"}}, (0.5, "partial"), marks=pytest.mark.slow),
     pytest.param("code", "no program", {"tests": TESTS}, (0, "unparsable"), marks=pytest.mark.slow),
     pytest.param("code", PROGRAM.format("3"), {"tests": []}, (None, "error"), marks=pytest.mark.slow),
-    pytest.param("code_steps", "no program", {"tests": TESTS}, (0, "unparsable"), marks=pytest.mark.slow),
-    pytest.param("code_steps", PROGRAM.format("3"), {"tests": []}, (None, "error"), marks=pytest.mark.slow),
 ]  # fmt: skip
 
 

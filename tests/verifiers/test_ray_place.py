@@ -128,7 +128,7 @@ def test_a_setting_that_is_none_is_named_when_the_config_is_built(ray_there, mon
 
 
 def test_functions_of_every_form_are_let_in_and_ray_is_not_imported(ray_there):
-    for what in (check, later, lambda completions: [1.0] * len(completions), "math", "regex", "code", "code_steps"):
+    for what in (check, later, lambda completions: [1.0] * len(completions), "math", "regex", "code"):
         made = get_verifier(what, isolation="ray", **({"pattern": "a"} if what == "regex" else {}))
         assert made.isolation == "ray"
     assert not hasattr(sys.modules["ray"], "init")

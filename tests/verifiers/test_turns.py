@@ -3,7 +3,6 @@
 import pytest
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers.steps._code_steps import _program
 from grpo_verifiers.steps.segments import own_text, segment
 from grpo_verifiers.turns import Call, Turn, turns_of_messages
 from grpo_verifiers.verdict import Status
@@ -69,7 +68,7 @@ CHAT = [
 ]  # fmt: skip
 
 
-def test_turns_of_messages_have_calls_steps_and_programs_of_their_own(tmp_path):
+def test_turns_of_messages_have_calls_and_steps_of_their_own(tmp_path):
     first, second, last = turns_of_messages(CHAT)
     broken = Call("clock", first.calls[1].arguments, "{'error': 'no JSON'}", "bad_arguments")
     assert first.calls == (Call("calculator", {"expression": "2+2"}, "4", "ok"), broken)
@@ -81,14 +80,11 @@ def test_turns_of_messages_have_calls_steps_and_programs_of_their_own(tmp_path):
     assert (segment(text, "turn", spans), segment("  one ", "turn")) == (spans, [(2, 6)])
     own = own_text(text, spans)
     assert (len(own), own.split()) == (len(text), ["2+2", "=", "4", "so", "1", "=", "1"])
-    for by in ("newline", "sentence", "blank_line", "statements"):
+    for by in ("newline", "sentence", "blank_line"):
         assert all(any(a <= start and end <= b for a, b in spans) for start, end in segment(own, by, spans)), by
     made = get_verifier("turns_overlong", expected=1, most=2)
     for column in ([3], ["two"], [None], [[1, 2]]):
         assert made(prompts=[""], completions=["a"], turns=column) == [0.0]
-    text = "```python\nprint(1)\n```<tool>```python\nprint(2)\n```</tool>I am done"
-    assert _program(own_text(text, [(0, 22), (len(text) - 9, len(text))])).spans
-    assert text[_program(own_text(text, [(0, 22)])).start :].startswith("print(1)")
 
 
 def seen(completion, turns, messages):

@@ -55,7 +55,7 @@ def test_built_in_verifiers_hold_the_contract(check, contract):
 
 def test_good_verifiers_pass_in_every_form_and_no_built_in_is_left_out(tmp_path):
     # The judge needs an endpoint, code a sandbox: their own tests run them against one.
-    assert set(BUILT_IN) == set(BUILTINS) - {"code", "code_steps", "judge", "prm"}
+    assert set(BUILT_IN) == set(BUILTINS) - {"code", "judge", "prm"}
     assert {entry.name for entry in REGISTRY.entries() if entry.way == "built-in"} == set(BUILTINS)
 
     def mine(completion, answer):

@@ -28,7 +28,6 @@ __all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier"
 BUILTINS = {
     "choice": "grpo_verifiers.text:choice",
     "code": "grpo_verifiers.code:code",
-    "code_steps": "grpo_verifiers.steps:code_steps",
     "exact": "grpo_verifiers.text:exact",
     "json_schema": "grpo_verifiers.text:json_schema",
     "judge": "grpo_verifiers.judge:judge",

@@ -9,7 +9,7 @@ from grpo_verifiers.steps import SEGMENTERS, segment
 from grpo_verifiers.steps.segments import MAX_STEPS, without_specials
 from tests.waiting import no_hang
 
-NAMES = ["blank_line", "newline", "numbered", "sentence", "statements", "tags", "turn"]
+NAMES = ["blank_line", "newline", "numbered", "sentence", "tags", "turn"]
 PIECES = [
     "\n", "\n\n", " ", "\t", "\r\n", "Step 1:", "step 12.", "**Step 2:**", "a", "3.5", ". ", "! ", "?", "。", "e.g. ", "```",
     "```python\n", "<step>", "</step>", "<|im_end|>", "x = (", ")", "'", '"""', "#", "\\", "def f():", "  return", "@d\n", "else:",
@@ -62,13 +62,6 @@ def test_worked_examples_and_functions_by_reference(tmp_path):
         ("sentence", "1. Add\n2. Go on... 'Right.' End", ["1. Add\n", "2. Go on... ", "'Right.' ", "End"]),
         ("tags", "a<step>b</step>c<step>d<step>e", ["<step>b</step>", "<step>d", "<step>e"]),
         ("tags", "</step><STEP>a</Step></step>", ["<STEP>a</Step>"]),
-        ("statements", "x = 1", []), ("statements", "```python\n```", []), ("statements", "```python\n  a\nb\n```", ["a\nb\n"]),
-        ("statements", "```python\nx = 1\n```\n```\ny = 2\n```", ["x = 1\n"]),
-        ("statements", "```py\nimport a\n# why\n@d\ndef f():\n  '''\nx'''\n\n  return 1\nelse_ = 2\n```<|im_end|>",
-         ["import a\n", "# why\n@d\ndef f():\n  '''\nx'''\n\n  return 1\n", "else_ = 2\n"]),
-        ("statements", "```python\nif a:\n  b\nelse:\n  c\nx = [\n1,\n]\ny = 1 + \\\n2\nz = '#('\nw",  # cut off
-         ["if a:\n  b\nelse:\n  c\n", "x = [\n1,\n]\n", "y = 1 + \\\n2\n", "z = '#('\n", "w"]),
-        ("statements", "- so\n  ```python\n  a = 1\n  b = 2\n  ```", ["a = 1\n  ", "b = 2\n"]),
     ]:  # fmt: skip
         assert parts(text, by) == expected
     assert SEGMENTERS.names() == NAMES

@@ -16,7 +16,7 @@ from grpo_verifiers.verdict import MAX_STEPS
 Span = tuple[int, int]
 Segmenter = Callable[[str], Sequence[Span]]
 
-_NAMES = ("blank_line", "newline", "numbered", "sentence", "statements", "tags")
+_NAMES = ("blank_line", "newline", "numbered", "sentence", "tags")
 SEGMENTERS: Registry[Segmenter] = Registry(
     "segmenter",
     builtins={
