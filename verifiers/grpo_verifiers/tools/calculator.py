@@ -133,10 +133,11 @@ def _operand(node: ast.expr) -> Fraction:
         if not fewest <= len(node.args) <= most:
             raise ValueError(f"{node.func.id} does not take {len(node.args)} arguments.")
         return _check_size(fn(*map(_value, node.args)))
-    if isinstance(node, ast.Name):
-        raise ValueError(f"{node.id[:40]} is no number: a function needs its arguments in parentheses.")
-    comma = "a comma is misplaced: write 1234 for 1,234, and a point in decimals."
-    raise ValueError(comma if isinstance(node, ast.Tuple) else "a number was expected.")
+    messages = {
+        ast.Name: "a function needs its arguments in parentheses.",
+        ast.Tuple: "a comma is misplaced: write 1234 for 1,234, and a point in decimals.",
+    }
+    raise ValueError(messages.get(type(node), "a number was expected."))
 
 
 def _too_large(name: str) -> ValueError:
