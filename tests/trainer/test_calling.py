@@ -319,7 +319,6 @@ MISSPELT = {"name": "tool_used", "names": ["calculater"]}
 
 @pytest.mark.parametrize(("settings", "said"), [
     ({"verifiers": ["tool_used"]}, "'tool_used' looks at calls, but nothing can be called: set tools"),
-    ({"verifiers": [{"name": "turns_overlong", "expected": 2, "most": 4}]}, "'turns_overlong' looks"),
     ({"eval_verifiers": ["tool_valid"]}, "'tool_valid' looks at calls"),
     ({"max_tool_calling_iterations": 3}, "max_tool_calling_iterations is 3, but nothing can be called"),
     ({"tools": ["calculator"], "verifiers": [MISSPELT]}, "unknown tool 'calculater'. Did you mean 'calculator'"),

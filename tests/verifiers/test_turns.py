@@ -42,10 +42,6 @@ def test_tools_are_used_as_often_as_they_should_be_and_faults_are_the_models_own
     assert "2 of 6 calls are wrong; calculator" in verdict.detail
     assert judged("tool_valid", turns()).status is Status.NOT_APPLICABLE
     assert judged("tool_valid", turns(), without=0.0).score == 0.0
-    found = [judged("turns_overlong", turns(*([[]] * n)), expected=2, most=4, max_penalty=-0.4).score for n in range(5)]
-    assert found == pytest.approx([0.0, 0.0, -0.2, -0.4, -0.4])
-    with pytest.raises(Exception, match=r"most \(2\) must be more than expected \(2\)"):
-        get_verifier("turns_overlong", expected=2, most=2)
     with pytest.raises(Exception, match=r"most \(0\) must not be less than least \(1\)"):
         get_verifier("tool_used", most=0)
     given = (Turn(0, 4, "a", reward=1.0), Turn(5, 6, "b"), Turn(9, 12, "c", reward=0.0))
@@ -82,7 +78,7 @@ def test_turns_of_messages_have_calls_and_steps_of_their_own(tmp_path):
     assert (len(own), own.split()) == (len(text), ["2+2", "=", "4", "so", "1", "=", "1"])
     for by in ("newline", "sentence", "blank_line"):
         assert all(any(a <= start and end <= b for a, b in spans) for start, end in segment(own, by, spans)), by
-    made = get_verifier("turns_overlong", expected=1, most=2)
+    made = get_verifier("tool_used")
     for column in ([3], ["two"], [None], [[1, 2]]):
         assert made(prompts=[""], completions=["a"], turns=column) == [0.0]
 

@@ -46,7 +46,6 @@ BUILTINS = {
     "tool_used": "grpo_verifiers.steps:tool_used",
     "tool_valid": "grpo_verifiers.steps:tool_valid",
     "turn_reward": "grpo_verifiers.steps:turn_reward",
-    "turns_overlong": "grpo_verifiers.steps:turns_overlong",
 }
 """The verifiers of this package, and where each is defined; imported on first use."""
 _ACCEPTED = "expected a check function, a TRL reward function (completions, **kwargs) or a verifier"
