@@ -125,12 +125,8 @@ def temporary_folder() -> Iterator[str]:
     >>> os.path.exists(folder)
     False
     """
-    try:
-        from grpo_verifiers.sandbox.leftovers import OwnFolder
-    except ImportError:  # Windows, which has no lock on a folder
-        with tempfile.TemporaryDirectory() as folder:
-            yield folder
-        return
+    from grpo_verifiers.sandbox.leftovers import OwnFolder
+
     own = OwnFolder(tempfile.gettempdir(), "grpo-plus.")
     try:
         yield own.path
