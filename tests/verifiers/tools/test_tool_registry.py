@@ -114,7 +114,10 @@ def test_what_is_no_tool_says_why_and_all_problems_come_together(file):
         *(("silent", get_tool, "no docstring"), ("odd", get_tool, "Couldn't convert the type hint")),
         *(("waits", get_tool, "async"), ("value", get_tool, "is 3 (int), expected a function")),
         *(("NotCalled", get_tool, "no method __call__"), ("add", get_environment, "expected a class")),
-        *(("NoReset", get_environment, "no method reset"), ("NoReset", get_environment, "move because it has no docstring")),
+        *(
+            ("NoReset", get_environment, "no method reset"),
+            ("NoReset", get_environment, "move because it has no docstring"),
+        ),
         ("EmptyReset", get_environment, "reset takes no columns"),
         ("ByPlace", get_environment, "reset takes columns by place"),
     ]:
