@@ -250,7 +250,7 @@ def config(tmp_path, **settings):
 
 
 @pytest.mark.parametrize(("settings", "said"), [
-    ({"tools": ["nobody"]}, "unknown tool 'nobody'"), ({"tools": [DOUBLE, DOUBLE]}, "two tools are called 'double'"),
+    ({"tools": ["nobody"]}, "unknown tool 'nobody'"), ({"tools": [DOUBLE, DOUBLE]}, "'double' is the name of another tool"),
     ({"tools": [{"name": "calculator", "digit": 3}]}, r"tools\[0\].*digit"),
     ({"tools": [3]}, r"tools\[0\] is 3, expected a name or a mapping"), ({"tools": [{"kwargs": {}}]}, r"tools\[0\] has no name"),
     ({"environment": DOUBLE}, "environment.*expected a class"),

@@ -81,7 +81,12 @@ def test_broken_servers_and_connections_are_tried_again_and_refusals_are_not(ser
     cut = lambda handler: handler.connection.close()  # noqa: E731
     server = serve(lambda number, body: cut if number == 1 else reply("Score: 4"))
     assert ask(server).score == 0.4
-    answers = [failing(400, body=b"context too long"), reply("Score: 5"), failing(403, body=b"flagged"), reply("Score: 5")]
+    answers = [
+        failing(400, body=b"context too long"),
+        reply("Score: 5"),
+        failing(403, body=b"flagged"),
+        reply("Score: 5"),
+    ]
     server = serve(lambda number, body: answers[number - 1])
     for completion, said, requests in (("first", "context too long", 2), ("rude words", "flagged", 4)):
         with pytest.raises(JudgeRefusalError, match=said):

@@ -101,7 +101,7 @@ def test_what_cannot_run_there_is_refused_in_words_before_ray_is_imported(ray_th
     assert "only waits for a server" in problem("judge", model="m", base_url="http://localhost:1/v1", rubric="r")
     assert "needs 'trainer_state'" in problem(with_trainer)
     assert "cannot be sent to a worker process" in problem(lambda completion: lock)
-    assert "boxes of their own already" in problem("code", isolation="process")
+    assert "for boxes of its own" in problem("code", isolation="process")
     assert "There is: inline, process, ray." in problem(check, isolation="cloud")
     monkeypatch.setattr(levels, "probe", lambda: levels.Findings("none", {}))
     assert "the highest that works here is 'none'" in problem("code", isolation="inline", level="full")

@@ -140,8 +140,8 @@ def test_what_is_no_tool_says_why_and_all_problems_come_together(file):
     add, again = file("add"), file("add", label="plus")
     game, other = (file(name, get_environment) for name in ("Game", "Other"))
     assert duplicate_names([add, again, file("Counter")], [game]) == []
-    assert "two tools are called 'add'" in duplicate_names([add, add])[0]
-    assert "its method 'add' has the name of a tool" in duplicate_names([add], [game, other])[0]
+    assert "'add' is the name of another tool" in duplicate_names([add, add])[0]
+    assert "environment 'Other': 'add' is the name of another tool" in duplicate_names([add], [game, other])[0]
     assert duplicate_names([again], [game, other]) == []
     assert "both called 'Game' in metrics" in duplicate_names([], [game, file("Game", get_environment, size=4)])[0]
 

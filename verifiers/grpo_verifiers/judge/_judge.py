@@ -24,6 +24,7 @@ from grpo_verifiers.judge._request import (
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.options import IsPattern, Range, TagName
 from grpo_verifiers.reading.thinking import answer_part
+from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 # Capitals only: people paste the key itself here by mistake, and a key must not reach a message.
@@ -57,20 +58,16 @@ def _option_problems(
 
 
 def _url_problems(base_url: str) -> list[str]:
-    expected = "expected the API's address up to /chat/completions, such as http://localhost:8000/v1"
     try:
         parts = urllib.parse.urlsplit(base_url)
-        named = bool(parts.hostname) and parts.port != 0
-    except ValueError as error:
-        return [f"base_url is not an address ({error}), {expected}."]
-    if parts.username is not None or parts.password is not None:
-        return [f"base_url holds a user or password; name the key's variable in api_key_env, {expected}."]
-    named = named and parts.scheme in {"http", "https"} and base_url.isprintable()
-    if not named or parts.query or parts.fragment:
-        return [f"base_url is {show(base_url)}, {expected}."]
-    if parts.path.rstrip("/").endswith("/completions"):
-        return [f"base_url is {show(base_url)}, and /chat/completions is added to it: {expected}."]
-    return []
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        parts, good = urllib.parse.urlsplit(""), False
+    more = parts.username or parts.password or parts.query or parts.fragment
+    if good and not more and base_url.isprintable() and not parts.path.rstrip("/").endswith("/completions"):
+        return []
+    expected = "expected the API's address before /chat/completions, without a user, password or query"
+    return [f"base_url is {show(redact_text(base_url))}, {expected}, such as http://localhost:8000/v1."]
 
 
 def _body_problems(body: Mapping[str, Any]) -> list[str]:
