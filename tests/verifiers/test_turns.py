@@ -76,7 +76,7 @@ def test_turns_of_messages_have_calls_and_steps_of_their_own(tmp_path):
     assert (segment(text, "turn", spans), segment("  one ", "turn")) == (spans, [(2, 6)])
     own = own_text(text, spans)
     assert (len(own), own.split()) == (len(text), ["2+2", "=", "4", "so", "1", "=", "1"])
-    for by in ("newline", "sentence", "blank_line"):
+    for by in ("newline", "blank_line"):
         assert all(any(a <= start and end <= b for a, b in spans) for start, end in segment(own, by, spans)), by
     made = get_verifier("tool_used")
     for column in ([3], ["two"], [None], [[1, 2]]):

@@ -1,9 +1,9 @@
-"""Steps by lines, paragraphs, "Step N:", sentences and tags."""
+"""Steps by lines, paragraphs, "Step N:" and tags."""
 
 import re
 
 from grpo_verifiers.reading.boxes import tag_sections
-from grpo_verifiers.steps.segments import Span, first_visible, tile
+from grpo_verifiers.steps.segments import Span, tile
 
 _VISIBLE_LINE = re.compile(r"^[^\S\n]*+(\S)", re.MULTILINE)
 _PARAGRAPH = re.compile(r"(?:\A|\n[^\S\n]*+\n)\s*+(\S)")
@@ -50,42 +50,6 @@ def numbered(text: str) -> list[Span]:
     [(6, 18), (18, 31)]
     """
     return tile([match.start(1) for match in _NUMBERED.finditer(text)], len(text))
-
-
-# A mark not preceded by another one: of a run of marks only the first is tried, which keeps hostile runs linear.
-_END = re.compile(r"(?<![.!?])[.!?]++[\"'”’)\]*_]*+(?=\s)|[。！？]++[”’」』）]*+|\n")
-_SHORT = re.compile(
-    r"(?:\b(?:e\.g|i\.e|etc|vs|cf|approx|resp|eq|eqs|fig|mr|mrs|ms|dr|prof|st)|^\W{0,8}(?:\d{1,3}|[a-z]))\Z",
-    re.IGNORECASE,
-)
-
-
-def sentence(text: str) -> list[Span]:
-    """A step ends with a sentence (``.``, ``!``, ``?``, also ``。``) or with a line.
-
-    Decimal points, common abbreviations ("e.g.", "Dr.") and the number of an item ("2. Add") end nothing.
-
-    Use it when a completion reasons in prose, several sentences a line.
-
-    >>> from grpo_verifiers.steps import segment
-    >>> segment("It is 3.5 m, e.g. here. So 7.", "sentence")
-    [(0, 24), (24, 29)]
-    """
-    starts: list[int] = []
-    at = line = 0
-    for match in _END.finditer(text):
-        newline = match.group() == "\n"
-        # enough before the mark to know an abbreviation or an item's number by
-        before = text[max(line, match.start() - 16) : match.start()]
-        if match.group() == "." and _SHORT.search(before if match.start() - line <= 16 else "…………" + before):
-            continue
-        visible = first_visible(text, at, match.end())
-        if visible < match.end():
-            starts.append(visible)
-        at = match.end()
-        line = at if newline else line
-    visible = first_visible(text, at, len(text))
-    return tile([*starts, visible] if visible < len(text) else starts, len(text))
 
 
 def tags(text: str) -> list[Span]:

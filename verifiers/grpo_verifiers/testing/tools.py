@@ -142,12 +142,8 @@ def _is_environment(contract: ToolContract) -> bool:
 
 
 CHECKS: tuple[ContractCheck[ToolContract], ...] = (
-    ContractCheck("check_calls_fit", check_calls_fit),
-    ContractCheck("check_results", check_results),
-    ContractCheck("check_determinism", check_determinism),
-    ContractCheck("check_reset", check_reset, _is_environment),
-    ContractCheck("check_reward", check_reward, _is_environment),
-    ContractCheck("check_state_key", check_state_key, _is_environment),
+    *(ContractCheck(each.__name__, each) for each in (check_calls_fit, check_results, check_determinism)),
+    *(ContractCheck(each.__name__, each, _is_environment) for each in (check_reset, check_reward, check_state_key)),
 )
 
 
