@@ -219,7 +219,7 @@ def test_tools_and_environments_are_shown_with_what_a_model_may_call(cli, tmp_pa
     assert '"name": "ring"' in out
     assert "environment Room" in out
     assert '"name": "leave"' in out
-    assert "cannot be used: bad: the argument 'x' has no type hint" in out
+    assert "Cannot generate JSON schema for bad because it has no docstring" in out
 
 
 def test_the_list_has_every_kind(cli):

@@ -170,7 +170,7 @@ def test_what_cannot_be_evaluated_is_said_before_a_model_is_loaded(cli, run_with
     record.write_text(record.read_text().replace("[hidden]", HIDDEN))
     for command, said in {
         (*judged, "--tools", "calculater"): "tools[0]: unknown tool 'calculater'. Did you mean 'calculator'?",
-        (*judged, "--tools", DOUBLE, DOUBLE): "two tools are called 'double'",
+        (*judged, "--tools", DOUBLE, DOUBLE): "'double' is the name of another tool",
         (*judged, "--environment", f"{TOOLS}:Gme"): "Gme",
         (*judged, "--max-tool-calling-iterations", "3"): "--max-tool-calling-iterations needs tools",
         (*judged, "--tools", "calculator", "--max-tool-calling-iterations", "0"): "no call would ever run",

@@ -112,14 +112,10 @@ CASES = [
     ("tool_valid", "", {"turns": TURNS}, (1, "correct")),
     ("tool_valid", "", {"turns": TURNS[1:]}, (None, "not_applicable")),
     ("turn_reward", "", {"turns": TURNS}, (None, "not_applicable")),
-    ("turns_overlong", "", {"turns": TURNS, "options": {"expected": 2, "most": 4}}, (0, "correct")),
-    ("turns_overlong", "", {"turns": TURNS * 2, "options": {"expected": 2, "most": 4}}, (-1, "wrong")),
     ("math_steps", "four", {}, (None, "not_applicable")),
     pytest.param("code", PROGRAM.format("3"), {"tests": TESTS, "options": {"scoring": "share"}}, (0.5, "partial"), marks=pytest.mark.slow),
     pytest.param("code", "no program", {"tests": TESTS}, (0, "unparsable"), marks=pytest.mark.slow),
     pytest.param("code", PROGRAM.format("3"), {"tests": []}, (None, "error"), marks=pytest.mark.slow),
-    pytest.param("code_steps", "no program", {"tests": TESTS}, (0, "unparsable"), marks=pytest.mark.slow),
-    pytest.param("code_steps", PROGRAM.format("3"), {"tests": []}, (None, "error"), marks=pytest.mark.slow),
 ]  # fmt: skip
 
 

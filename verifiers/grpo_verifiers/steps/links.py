@@ -18,8 +18,7 @@ statement                                           verdict       because
 ``3 + 4 = 7!``                                      holds         as an exclamation
 ``\log 100 = 2``, ``\log 8 = 4``                    holds, wrong  a base that is not written is 10 or e
 ``\log 8 = 3``, ``\sin 30 = 0.5``                   unscored      right in base 2, in degrees, which are not written
-``20\% of 50 = 10``, ``2 plus 2 is 4``              holds         words between numbers that are signs
-``17 mod 5 = 3``, ``7 // 2 = 4``                    wrong         the value is at once there: unscored if right
+``20\% of 50 = 10``, ``17 mod 5 = 2``               unscored      only signs of arithmetic are read
 ``0 \cdot 5 = 0``, ``x + 0 = x``                    unscored      nothing to be right or wrong about
 ``2x + 3 = 7``, ``5 km = 500 m``                    unscored      a condition, a definition; units
 =================================================== ============= =====================================================
