@@ -166,7 +166,6 @@ class Pipeline:
                 stack.callback(stage.close)
             for stage in self.stages:
                 stack.enter_context(stage.training())
-            stack.enter_context(self.vllm_server.saved_at_loss(self.saving))
             yield
 
     # -- a generation batch --------------------------------------------------------------------------------------------
@@ -346,4 +345,3 @@ class Pipeline:
         """TRL logs, saves and evaluates after an optimizer step."""
         norm, rate = self.data_position.measured(norm, learning_rate)
         trl(loss, norm, *further, learning_rate=rate, **keywords)
-        self.vllm_server.between_steps(self.saving)

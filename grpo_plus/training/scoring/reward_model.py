@@ -58,7 +58,6 @@ class RewardModelStage(TrainerStage):
     """The reward model of a run: an ``adapter`` on the policy's base, or a ``model`` (``kind``)."""
 
     name = REWARD_MODEL
-    learns_at_step_end = True
     scorer: Scorer
 
     def __init__(self, recipe: Recipe, options: RewardModelOptions, verification: Verifiers) -> None:
@@ -360,7 +359,6 @@ class RewardPairs(TrainerStage):
         self._options = options
         self._kind = Comparison if options.head == "outcome" else Labelled
         self._draws = 0
-        self._packed: dict[str, Tensor] | None = None
 
     def generator(self) -> torch.Generator:
         """The next generator of this rank, independent of those of the run."""
@@ -371,7 +369,6 @@ class RewardPairs(TrainerStage):
     def add(self, examples: Sequence[Example], *, held_out: bool) -> None:
         """Store examples for the next training, or for the accuracy."""
         (self.held_out if held_out else self.fresh).extend(examples)
-        self._packed = None
 
     def take(self) -> tuple[list[Example], int, torch.Generator]:
         """The examples of a training, the number of replayed ones, and the generator for their order.
@@ -384,7 +381,6 @@ class RewardPairs(TrainerStage):
         self.fresh.clear()
         if self._options.replay:
             self.history.add(fresh, generator)
-        self._packed = None
         return [*fresh, *again], len(again), generator
 
     def state_dict(self) -> dict[str, Any]:
@@ -396,13 +392,10 @@ class RewardPairs(TrainerStage):
         self._draws, self.history.offered = int(state["draws"]), int(state["seen"])
         for store in (self.fresh, self.held_out, self.history.items):  # of an earlier run of the same trainer
             store.clear()
-        self._packed = None
 
     def tensors(self) -> dict[str, Tensor]:
         """All examples."""
-        if self._packed is None:
-            self._packed = packed({"fresh": self.fresh, "held": self.held_out, "history": self.history.items})
-        return self._packed
+        return packed({"fresh": self.fresh, "held": self.held_out, "history": self.history.items})
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `tensors` returned."""
@@ -410,4 +403,3 @@ class RewardPairs(TrainerStage):
         self.fresh.extend(stores["fresh"])
         self.held_out.extend(stores["held"])
         self.history.items = stores["history"]
-        self._packed = None

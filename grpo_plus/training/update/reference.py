@@ -100,7 +100,6 @@ class AdapterReference(TrainerStage):
         self.refreshed = 0
         self._adapts = False
         self._active = False
-        self._gathered: dict[str, Tensor] = {}  # the present copy, once it is gathered
 
     def before_loading(self, setup: Setup) -> None:
         self._adapts = setup.adapted
@@ -126,7 +125,6 @@ class AdapterReference(TrainerStage):
         """Set π_ref ← π_θ, if it is a copy of an adapter."""
         if not self._active:
             return
-        self._gathered = {}
         copy_weights(unwrapped_model(self.host))
         self.refreshed = int(self.host.state.global_step)
 
@@ -134,19 +132,16 @@ class AdapterReference(TrainerStage):
         return {name: copied for name, (_, copied) in pairs_of(unwrapped_model(self.host)).items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The copy under FSDP and DeepSpeed. All ranks gather it, once after each refresh."""
+        """The copy under FSDP and DeepSpeed. All ranks gather it."""
         sharded = self.host.is_deepspeed_enabled or self.host.is_fsdp_enabled
         if not (self._active and sharded) or self.host.args.save_only_model:
             return {}
-        if not self._gathered:
-            copies = self._copies()
-            with whole(copies.values()):
-                self._gathered = {name: gathered(copied).detach().cpu().clone() for name, copied in copies.items()}
-        return self._gathered
+        copies = self._copies()
+        with whole(copies.values()):
+            return {name: gathered(copied).detach().cpu().clone() for name, copied in copies.items()}
 
     @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        self._gathered = {}
         copies = self._copies()
         if copies.keys() != tensors.keys():
             raise ValueError("it is that of another adapter")
