@@ -3,7 +3,6 @@
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS as ROW_KEYS
 from grpo_plus.training.scoring.live_verifier import LiveVerifier as LiveVerifier
 from grpo_plus.training.scoring.reward_model import RewardModelStage as RewardModelStage
-from grpo_plus.training.scoring.step_source import StepSource as StepSource
 from grpo_plus.training.scoring.turn_spans import NO_STATE as NO_STATE
 from grpo_plus.training.scoring.turn_spans import turn_scores as turn_scores
 from grpo_plus.training.scoring.turn_spans import turns_of as turns_of

@@ -154,7 +154,7 @@ class RewardModelStage(TrainerStage):
         if not self._steps:
             assert self._batch is not None
             giver = step_giver(self._recipe)
-            self._steps = self._verification.steps([giver], self._batch, self.host.processing_class)
+            self._steps = self._verification.steps(giver, self._batch, self.host.processing_class)
         return self._steps
 
     def _rows(self, completions: Completions) -> list[SampledRow]:

@@ -13,7 +13,6 @@ from grpo_plus.recipe.rewards import idle_problems, weight_problems
 from grpo_plus.sampling.token_spans import decoder, token_ends
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier, RewardColumn
-from grpo_plus.training.scoring.step_source import StepEvidence, step_evidence
 from grpo_plus.training.scoring.turn_spans import step_tokens
 from grpo_plus.trl.fields import data_problem
 from grpo_plus.trl.host import Host
@@ -312,30 +311,13 @@ class Verifiers(TrainerStage):
         """The labels of the verifiers, in the order of the config."""
         return [live.verifier.label for live in self.live]
 
-    @property
-    def step_givers(self) -> dict[str, bool | None]:
-        """Maps labels to True if the verifier gives steps, to None if only its verdicts can show it."""
-        return {live.verifier.label: live.verifier.gives_steps for live in self.live}
-
-    def step_evidence(self, completion_ids: Sequence[Sequence[int]], tokenizer: Any) -> dict[str, StepEvidence]:
-        """The steps in this rank's verdicts, by label."""
-        decode = decoder(tokenizer)
-        return {
-            live.verifier.label: step_evidence(live.verdicts, completion_ids, lambda ids: len(decode(ids)))
-            for live in self.live
-        }
-
-    def steps(
-        self, labels: Sequence[str], completions: Completions, tokenizer: Any
-    ) -> list[list[tuple[int, int, float]]]:
-        """Scored steps of each completion as spans of tokens, by the verifier of the first label; empty without labels.
+    def steps(self, label: str, completions: Completions, tokenizer: Any) -> list[list[tuple[int, int, float]]]:
+        """Scored steps of each completion as spans of tokens, by the verifier of the label.
 
         A step that equals a turn has exactly the turn's tokens. After a timeout or an error of the verifier, the whole
         completion is one step with the verdict's score: a model must not avoid bad steps by breaking the verifier.
         """
-        if not labels:
-            return [[] for _ in completions.ids]
-        giving = self.live[self.labels.index(labels[0])]
+        giving = self.live[self.labels.index(label)]
         decode = decoder(tokenizer)
         turns = completions.turns or [()] * len(completions)
         turn_tokens = completions.turn_tokens or [()] * len(completions)
