@@ -27,7 +27,7 @@ from grpo_plus.training.hooks import (
     TrainerStage,
     name_problems,
 )
-from grpo_plus.training.observers import PromptStats, Recorder, RunDiagnosis, StepClock, WriteReport, guard_trackers
+from grpo_plus.training.observers import PromptStats, Recorder, RunDiagnosis, StepClock, WriteReport
 from grpo_plus.training.resume import (
     DataPosition,
     GenerationBatch,
@@ -160,7 +160,6 @@ class Pipeline:
     @contextmanager
     def training(self) -> Iterator[None]:
         """Around TRL's ``train``."""
-        guard_trackers(self.host)
         with ExitStack() as stack:
             for stage in self.stages:
                 stack.callback(stage.close)

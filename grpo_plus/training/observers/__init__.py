@@ -12,4 +12,3 @@ from grpo_plus.training.observers.prompt_stats import PromptStats as PromptStats
 from grpo_plus.training.observers.recorder import Recorder as Recorder
 from grpo_plus.training.observers.recorder import WriteReport as WriteReport
 from grpo_plus.training.observers.run import RunHost as RunHost
-from grpo_plus.training.observers.trackers import guard_trackers as guard_trackers

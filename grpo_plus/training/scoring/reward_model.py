@@ -48,8 +48,6 @@ from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
-PATIENCE = 3
-"""Consecutive trainings without contrast before a warning."""
 MAX_HELD_OUT = 256
 """Most held-out examples; the newest remain."""
 
@@ -70,8 +68,6 @@ class RewardModelStage(TrainerStage):
         self._batch: Completions | None = None
         self._scores: Tensor | None = None  # of this rank's completions
         self._steps: list[Any] = []  # of each completion
-        self._barren = 0
-        self._samples = 0  # completions for training since the last one
         self._learns = True
 
     # -- before the run ---------------------------------------------------------------------------------------------
@@ -176,8 +172,6 @@ class RewardModelStage(TrainerStage):
     def learn(self, completions: Completions, rewards_NK: Tensor) -> None:
         """Store the pairs, or the labels of steps, of a training batch; log the accuracy on new pairs."""
         learns = self.host.model.training and self._learns
-        if learns:
-            self._samples += sum(not is_held_out(prompt, self._options.held_out) for prompt in completions.prompts)
         if self._options.head == "outcome":
             self._compare(completions, rewards_NK, learns=learns)
         elif learns:
@@ -235,12 +229,10 @@ class RewardModelStage(TrainerStage):
         All ranks call it together. Without a new pair on any rank, nothing is trained.
         """
         examples, again, generator = self.pairs.take()
-        own_labels = {label for one in examples if isinstance(one, Labelled) for label in one.labels}
-        ranks = gather_objects([(len(examples) - again, again, sorted(own_labels))])
+        ranks = gather_objects([(len(examples) - again, again)])
         fresh, replayed = (sum(counts[place] for counts in ranks) for place in (0, 1))
-        most = max(new + repeated for new, repeated, _ in ranks)
+        most = max(map(sum, ranks))
         metrics = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
-        self._warn_if_barren(fresh, {label for _, _, labels in ranks for label in labels})
         with self._preserved_generators():
             if fresh:
                 metrics["reward_model/loss"] = loss = self._epochs(examples, most, generator)
@@ -289,19 +281,6 @@ class RewardModelStage(TrainerStage):
         scores, labels = (torch.tensor(column, dtype=torch.float64) for column in zip(*steps, strict=True))
         return separation(scores, labels)
 
-    def _warn_if_barren(self, fresh: int, classes: set[int]) -> None:
-        """Warn once after several trainings without anything to learn; ``classes`` are the labels of steps."""
-        outcome = self._options.head == "outcome"
-        (samples,) = self._sum([self._samples])
-        self._samples = 0
-        if not samples and not fresh:  # a generation batch may last longer, or all of its prompts are held out
-            return
-        self._barren = 0 if fresh and (outcome or len(classes) > 1) else self._barren + 1
-        if self._barren == PATIENCE and self.host.accelerator.is_main_process:
-            no_labels = "the steps had no labels, or all the same one"
-            why = "no group had two completions whose rewards differ" if outcome else no_labels
-            logger.warning("reward_model: %s in %d trainings in a row, so it learns nothing.", why, PATIENCE)
-
     def _sum(self, values: Sequence[float]) -> list[float]:
         """Sums over all ranks."""
         return [float(sum(column)) for column in zip(*gather_objects([list(values)]), strict=True)]
@@ -314,12 +293,12 @@ class RewardModelStage(TrainerStage):
         return f"reward model (on: {self.kind}, head: {self._options.head})"
 
     def state_dict(self) -> dict[str, Any]:
-        """The numbers of trainings, and of the latest ones without contrast."""
-        return {"trainings": self.trainings, "barren": self._barren}
+        """The number of trainings."""
+        return {"trainings": self.trainings}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self.trainings, self._barren = int(state["trainings"]), int(state["barren"])
+        self.trainings = int(state["trainings"])
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights and the optimizer's moments; only the weights if ``save_only_model`` is set."""

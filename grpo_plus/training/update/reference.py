@@ -175,7 +175,6 @@ class ModelReference(TrainerStage):
     def __init__(self) -> None:
         self.refreshed = 0
         self._active = False
-        self._on_disk = False
 
     def after_loading(self, host: Host) -> None:
         super().after_loading(host)
@@ -183,13 +182,12 @@ class ModelReference(TrainerStage):
             return
         self._active = True
         self.rank_local = host.is_fsdp_enabled or zero_stage(host) == 3
-        self._on_disk = any(on_disk(weight) for weight in host.ref_model.parameters())
-        if self._on_disk and host.accelerator.is_main_process:
-            logger.warning(
+        if any(on_disk(weight) for weight in host.ref_model.parameters()):
+            text = (
                 "sync_ref_model: DeepSpeed ZeRO-3 stores the reference model on a disk (offload_param: nvme), so "
-                "checkpoints cannot contain it. A resumed run starts with the reference as it was loaded, until the "
-                "next refresh; with offload_param_device cpu or none, checkpoints contain it."
+                "checkpoints could not contain it: set offload_param_device to cpu or none."
             )
+            raise ConfigError([text])
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Count a refresh: TRL's callback makes it after the same step."""
@@ -207,7 +205,7 @@ class ModelReference(TrainerStage):
 
     @property
     def _is_saved(self) -> bool:
-        return self._active and self.refreshed > 0 and not self._on_disk and not self.host.args.save_only_model
+        return self._active and self.refreshed > 0 and not self.host.args.save_only_model
 
     def tensors(self) -> dict[str, Tensor]:
         return self._weights() if self._is_saved else {}
