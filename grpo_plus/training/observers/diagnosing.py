@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from math import isnan
 from typing import Any
 
 import torch
@@ -16,22 +15,20 @@ from grpo_plus.recipe.monitor import steps_of, too_few_checks, unreachable_findi
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
-from grpo_plus.training.observers.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
+from grpo_plus.training.observers.monitor import LONGEST, HackingMonitor
 from grpo_plus.training.observers.on_finding import LAST_LOG, Logged, OnFinding, max_over_ranks
 from grpo_plus.training.observers.recorder import Recorder
 from grpo_plus.training.observers.run import RunHost
 from grpo_plus.training.scoring import Verifiers
 from grpo_plus.trl.host import Host
-from grpo_plus.trl.logs import evaluation_enabled, log_metrics
-from grpo_plus.trl.ranks import adapter_configs, piece
+from grpo_plus.trl.logs import evaluation_enabled
+from grpo_plus.trl.ranks import adapter_configs
 from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import get_logger, redact_text
 
 logger = get_logger("grpo_plus.diagnosis")
 
-MOVED = "adapter/moved"
-_WEIGHTS, _VALUES = 32, 256
 _SHOWN, _WIDE = 2, 120
 
 
@@ -56,9 +53,6 @@ class RunDiagnosis(TrainerStage):
         self._logged = Logged()
         self._listeners: list[OnFinding] = []
         self._stop_on = frozenset(recipe.stop_on)
-        self._weights: dict[str, torch.Tensor] = {}  # of the adapter, at the last log
-        self._restored: Mapping[str, torch.Tensor] = {}
-        self._liked: list[dict[str, Any]] = []  # in an evaluation, by the trained reward and not by its judge
         self._failed = False
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
@@ -142,45 +136,17 @@ class RunDiagnosis(TrainerStage):
         """Compare the judge's scores with the rewards."""
         if self._monitor is not None and self._due():
             self._monitor.collect(self.host, int(self.host.state.global_step), completions, rewards_NK)
-        elif not self.host.model.training and self._facts["judges"]:
-            with contextlib.suppress(Exception):  # examples are optional
-                self._store_liked(completions, rewards_NK)
 
     def _due(self) -> bool:
         training = bool(self.host.model.training)
         return self._monitor is not None and training and self._monitor.due(int(self.host.state.global_step))
 
-    def _store_liked(self, completions: Completions, rewards_NK: torch.Tensor) -> None:
-        """Store completions of an evaluation with a high reward and a low score of its judge."""
-        first = self.host.accelerator.process_index * len(completions)
-        rewards = watched(rewards_NK, self.host.reward_weights, self.host.reward_func_names, None)
-        mean = sum(value for value in rewards if not isnan(value)) / max(1, len(rewards))
-        for live in self._verifiers.evaluation:
-            if live.verifier.label not in self._facts["judges"]:
-                continue
-            for row, verdict in enumerate(live.verdicts[: len(completions)]):
-                reward = rewards[first + row]
-                if verdict.score is not None and verdict.score <= 0 < reward and reward >= mean:
-                    step = int(self.host.state.global_step)
-                    self._liked.append(example(step, completions, row, reward, verdict))
-        del self._liked[: -2 * EXAMPLES]
-
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         state = self.host.state
         self._logged.load(entry for entry in state.log_history if entry.get("step", 0) <= state.global_step)
-        restored, self._restored = self._restored, {}
-        self._weights = {
-            name: restored[name] if name in restored and restored[name].shape == fresh.shape else fresh
-            for name, fresh in self._sample_weights().items()
-        }
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Log how far the adapter has moved since the last log; report an alarm of the monitor at once."""
-        if control.should_log and self._weights:
-            fresh = self._sample_weights()
-            moved = [float((fresh[name] - one).square().mean()) for name, one in self._weights.items() if name in fresh]
-            log_metrics(self.host, {MOVED: (sum(moved) / max(1, len(moved))) ** 0.5})
-            self._weights = fresh
+        """Report an alarm of the monitor at once."""
         alarmed = self._monitor is not None and self._monitor.alarm is not None
         if alarmed and "hacking" not in self.watch.current:
             self._diagnose(int(state.global_step), control)
@@ -237,22 +203,6 @@ class RunDiagnosis(TrainerStage):
         if self._monitor is not None and state.get("monitor"):
             self._monitor.load_state_dict(state["monitor"])
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Weights of the adapter at the last log."""
-        return dict(self._weights)
-
-    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._restored = tensors
-
-    def _sample_weights(self) -> dict[str, torch.Tensor]:
-        """Return some values of the adapter's weights, in a recorded run."""
-        if not (self._facts["lora"] and self._recipe.report.record):
-            return {}
-        trained = [(name, one) for name, one in self.host.model.named_parameters() if one.requires_grad]
-        chosen = trained[:: max(1, len(trained) // _WEIGHTS)]
-        values = [(name, piece(one).detach().flatten()[:_VALUES].float().cpu().clone()) for name, one in chosen]
-        return {name: one for name, one in values if one.numel() and not one.is_meta}
-
     def _findings(self) -> list[Finding]:
         try:
             findings = diagnose(Curves(self._logged.series, self._facts))
@@ -267,7 +217,7 @@ class RunDiagnosis(TrainerStage):
 
     def _diagnose(self, step: int, control: Any, *, evaluates: bool = True) -> None:
         """Report findings that begin or end; stop by the config's ``stop_on``, on all ranks or on none."""
-        fresh, ended = self.watch.update(step, [self._with_examples(one) for one in self._findings()])
+        fresh, ended = self.watch.update(step, self._findings())
         for one in fresh:
             self._write({"step": step, **one.as_data()})
             if self.watch.is_new(one):
@@ -282,11 +232,6 @@ class RunDiagnosis(TrainerStage):
             number = max_over_ranks(self.host.args, max(mine, default=0))
             if number and step < self.host.state.max_steps:
                 self._stop(names[number - 1], control, evaluates=evaluates)
-
-    def _with_examples(self, one: Finding) -> Finding:
-        if one.name != "hacking" or one.examples:
-            return one
-        return Finding(**{**vars(one), "examples": tuple(self._liked[-EXAMPLES:])})
 
     def _report(self, step: int, one: Finding) -> None:
         if not self.main:
