@@ -2,9 +2,7 @@
 
 import argparse
 import json
-import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,6 +151,7 @@ def _evaluate(
     options: argparse.Namespace, ks: list[int], drawing: "SampleSettings", verifiers: "list[Verifier]", run: RunSettings
 ) -> int:
     from rich.console import Console
+    from tqdm import tqdm  # type: ignore[import-untyped]  # comes with transformers
 
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.evaluation.results import WIDTH, results_table
@@ -177,13 +176,13 @@ def _evaluate(
         total = len(rows) * options.n
         if done:
             print(f"{len(done)} of {total} samples are in {options.out} already.", file=sys.stderr)
-        progress = _Progress(total, len(done))
-        with progress.bar:
+        slow = 0.1 if sys.stderr.isatty() else 10.0  # seconds between two lines of a log
+        with tqdm(total=total, initial=len(done), desc="sampling", mininterval=slow) as progress:
 
             def report(samples: "Sequence[EvalSample]") -> None:
                 if store:
                     store.add(samples)
-                progress.advance(samples)
+                progress.update(len(samples))
 
             evaluation = evaluate(
                 model, tokenizer, rows, verifiers, tools=tools, n=options.n, ks=ks, drawing=drawing, seed=options.seed,
@@ -329,7 +328,7 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 
 
 def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
-    excluded = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *_PROMPT_FLAGS, *TURN_FIELDS}
+    excluded = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *_PROMPT_FLAGS}
     excluded |= {"settings_from", "tools_from"}
     settings = {name: value for name, value in vars(options).items() if name not in excluded}
     settings |= {name: options.prompt.get(key) for name, key in _PROMPT_FLAGS.items()}
@@ -339,32 +338,3 @@ def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str,
         config = tools.config()
         settings |= {name: getattr(config, name) for name in (*TURN_FIELDS, "chat_template_kwargs")}
     return settings
-
-
-class _Progress:
-    """A bar on a terminal; elsewhere a line every ten seconds."""
-
-    def __init__(self, total: int, done: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-            console=Console(stderr=True), disable=not self._terminal,
-        )  # fmt: skip
-        self._task = self.bar.add_task("sampling", total=total, completed=done)
-        self._total, self._done, self._scores = total, done, [0.0, 0.0]
-        self._last_line = time.monotonic()
-
-    def advance(self, samples: "Sequence[EvalSample]") -> None:
-        """Count verified samples."""
-        self._done += len(samples)
-        firsts = (next(iter(sample.verdicts.values()))["score"] for sample in samples)
-        scores = [score for score in firsts if score is not None]
-        self._scores = [self._scores[0] + sum(scores), self._scores[1] + len(scores)]
-        shown = f"mean score {self._scores[0] / self._scores[1]:.3f}" if self._scores[1] else "no scores yet"
-        self.bar.update(self._task, advance=len(samples), description=shown)
-        if not self._terminal and (self._done == self._total or time.monotonic() - self._last_line > 10):
-            self._last_line = time.monotonic()
-            print(f"{self._done} of {self._total} samples, {shown}", file=sys.stderr, flush=True)
