@@ -122,30 +122,19 @@ def listing(prefix: str = "") -> str:
 
 
 def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> list[str]:
-    """Copy a recipe's files; refuse to replace different files without ``force``."""
+    """Copy a recipe's files; refuse to replace different files without ``force``, and folders at all."""
     texts = {target / name: (source / name).read_bytes() for name in recipe.files}
-    same = {path for path, text in texts.items() if _holds(path, text)}
-    different = [path for path in texts if path not in same and (path.exists() or path.is_symlink())]
-    if different and not force:
-        raise UserError(
-            f"{', '.join(map(str, different))}: there already, and different. Nothing was written: --force replaces, "
-            "--out names another folder."
-        )
-    if folders := [path for path in different if path.is_dir()]:
-        raise UserError(f"{', '.join(map(str, folders))}: a folder, but a file is expected. Nothing was written.")
-    lines = []
-    for path, text in texts.items():
-        try:
-            if path not in same:
-                write_atomic(path, text)
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error}.") from error
-        lines.append(f"{path} is there already" if path in same else f"wrote {path}")
-    return lines
-
-
-def _holds(path: Path, text: bytes) -> bool:
+    path = target
     try:
-        return path.is_file() and path.read_bytes() == text
-    except OSError:
-        return False
+        taken = [path for path in texts if path.exists() or path.is_symlink()]
+        different = [path for path in taken if not path.is_file() or path.read_bytes() != texts[path]]
+        if different and not (force and all(path.is_file() or path.is_symlink() for path in different)):
+            raise UserError(
+                f"{', '.join(map(str, different))}: there already, and different. Nothing was written: --force "
+                "replaces files, --out names another folder."
+            )
+        for path, text in texts.items():
+            write_atomic(path, text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error}.") from error
+    return [f"wrote {path}" for path in texts]
