@@ -243,14 +243,10 @@ def _check_columns(verifiers: "Sequence[Verifier]", rows: Any, options: argparse
 
     if problems := prompt_problems(options.prompt):
         raise UserError(" ".join(problems))
-    try:
-        check_columns(rows, options.prompt, f"--split {options.split}", {"column": "--prompt-column", "user": "--user"})
-    except UserError as error:
-        if options.prompt == _prompt_of(options):
-            raise
-        raise UserError(
-            f"{error} It is the prompt of the run {run.folder}: give --prompt-column, --user or --settings-from none."
-        ) from error
+    where = f"--split {options.split}"
+    if options.prompt != _prompt_of(options):
+        where += f", with the prompt of the run {run.folder}"
+    check_columns(rows, options.prompt, where, {"column": "--prompt-column", "user": "--user"})
     needed = {verifier.label: verifier.required_columns for verifier in verifiers}
     require_columns(needed, rows.column_names, "--column PARAMETER=COLUMN")
 
