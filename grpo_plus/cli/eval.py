@@ -1,12 +1,12 @@
 """``grpo-plus eval``: accuracy of a model on a dataset, by a verifier, with intervals."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.checkpoints.folder import read_json
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data, local_model
 from grpo_plus.cli._parser import CommandParser
@@ -26,7 +26,6 @@ from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, requi
 from grpo_plus.record import runs_near
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import counted, unknown
-from grpo_verifiers.files import read_text
 
 if TYPE_CHECKING:
     from grpo_plus.evaluation.results import EvalSample, Evaluation
@@ -261,12 +260,9 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
     if config.is_file() and not (config.parent / "config.json").is_file():
         if adapter is not None:
             raise UserError(f"{base} is an adapter itself: give its base model, or leave --adapter out.")
-        try:
-            named = json.loads(read_text(config)).get("base_model_name_or_path")
-        except (OSError, ValueError, AttributeError) as error:
-            raise UserError(f"{config} cannot be read: {error}.") from error
+        named = read_json(config).get("base_model_name_or_path")
         if not named:
-            raise UserError(f"{base} is an adapter that names no base model: {PROG} BASE --adapter {base}")
+            raise UserError(f"{config} names no base model: {PROG} BASE --adapter {base}")
         print_status(f"{base} is an adapter on {named}.")
         return str(named), str(base)
     local_model(base, "MODEL", functions=False)

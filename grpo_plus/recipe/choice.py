@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.recipe.forms import read_form
 from grpo_plus.recipe.launch import at_least_1, moves_in_batch, process_count, steps_per_generation
 from grpo_plus.recipe.recipe import Recipe
@@ -59,13 +58,6 @@ class ConfigFacts:
     def get(self, name: str) -> Any:
         """Return a field or key; None for words that are no field."""
         return self[name] if hasattr(self.config, name.partition(".")[0]) else None
-
-    @property
-    def comparing_none(self) -> str:
-        """Estimators that need no group."""
-        names = [entry.name for entry in advantages.entries() if entry.way != "entry point"]
-        parts = map(get_advantage, names)
-        return ", ".join(part.name for part in parts if part.per != "parts" and not part.group_relative)
 
     @property
     def too_few_after(self) -> str | None:

@@ -60,14 +60,14 @@ PARTS = (
     )),
     ConfigPart("TRL's own estimator", lambda c: c.config.advantage is None, (
         needs("num_generations of 2 or more", "it compares those of one prompt", when=lambda c: c.size == 1,
-              way=_SEVERAL + ", or advantage to one that compares none ({c.comparing_none})"),
+              way=_SEVERAL + ", or advantage to one that compares none, such as reinforce_pp"),
     )),
     ConfigPart("advantage {c[advantage]!r}", lambda c: c.config.advantage is not None, (
         replaces("scale_rewards", "the same is zscore, center, or {{name: zscore, scale: batch}}"),
         replaces("multi_objective_aggregation", "the same is gdpo"),
         needs("num_generations of 2 or more", "it compares those of one prompt",
               when=lambda c: c.size == 1 and any(part.group_relative for part, _ in c.recipe.estimator_parts),
-              way=_SEVERAL + ", or advantage to one that compares none ({c.comparing_none})"),
+              way=_SEVERAL + ", or advantage to one that compares none, such as reinforce_pp"),
         needs("more completions of a prompt", "num_generations is {c.size}", way="{c.too_few}",
               when=lambda c: c.too_few),
         needs("critic", "it reads a critic's values", way="Set critic: {{}}",
