@@ -129,11 +129,6 @@ def _table(shape: ModelShape, settings: Settings, usage: MemoryEstimate) -> list
         f"  rollout      {usage.rollout / GIB:8.3f} GiB",
         f"  peak         {usage.peak / GIB:8.3f} GiB  with the allocator's share and CUDA's own memory; an estimate",
     ]
-    if usage.heads:
-        alone = estimate(shape, settings.but(heads=())).peak
-        names = ", ".join(f"{head.name.replace('_', ' ')} ({head.kind})" for head in usage.heads)
-        share = usage.peak / alone - 1
-        lines.append(f"  without      {alone / GIB:8.3f} GiB  the peak of the policy alone: {names} adds {share:.1%}")
     return lines
 
 

@@ -245,7 +245,6 @@ class TestCommand:
         wanted, shape = Settings(**{"micro_batch": 8, **changes}), shape_of(eight_billion(), config)
         text = run(keys, "--vram", "100")
         assert "\n".join(f"  {line}" for line in _table(shape, wanted, estimate(shape, wanted))) in text
-        assert "time: no basis" in text
         assert "prompts have 256 tokens" in text
 
     @pytest.mark.slow
@@ -267,11 +266,10 @@ class TestCommand:
         keys = {"max_completion_length": 1024, "gradient_accumulation_steps": 4}
         keys |= {"advantage": "gae", "critic": {"on": "adapter"}}
         text = run(keys, "--max-completion-length", "512", "--critic.on", "trunk", "--prompt-length", "99", "--vram=11")
-        assert all(words in text for words in ("prompts of 99 and completions of 512 tokens", "critic (trunk) adds"))
+        assert "prompts of 99 and completions of 512 tokens" in text
         printed = dict(re.findall(r"^ {4}(\w+): (.*)$", text, re.MULTILINE))
         assert int(printed["per_device_train_batch_size"]) * int(printed["gradient_accumulation_steps"]) == 32
         assert "critic" not in printed  # it stays what the file says
-        assert "the peak of the policy alone: critic (trunk) adds 0.0%" in text
 
     def test_what_is_left_out_is_said(self, run):
         assert "memory of the reward model (reward_model_name_or_path)" in run({"reward_model_name_or_path": "a/b"})
