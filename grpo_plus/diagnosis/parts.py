@@ -1,17 +1,14 @@
-"""Ineffective parts: a critic, a reward model, the states of turns."""
+"""Ineffective parts: a critic, a reward model."""
 
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import Finding, rule
 from grpo_plus.diagnosis.reading import learned, trained
 
 ENOUGH, TRAININGS = 20, 3
-RARE = 0.02
-"""Up to this share of turns in a state that recurs, there is nothing to learn."""
 CHANCE = 0.52
 """A ranking accuracy up to here may be chance."""
 EXPLAINED = "critic/explained_variance"
 RANKED = "reward_model/accuracy"
-ANCHORED = "advantages/anchored_fraction"
 
 
 @rule("critic_useless", (EXPLAINED, "critic/warmup"), 0.0, window=0, least=ENOUGH)
@@ -46,22 +43,5 @@ def _reward_model(curves: Curves) -> Finding | None:
         "look at the verifiers' order, give it more pairs (pairs, every) or another learning_rate, and weight: 0 "
         "meanwhile",
         {RANKED: window.end},
-        window.ends,
-    )
-
-
-@rule("states_all_different", (ANCHORED,), RARE, window=0, least=ENOUGH)
-def _states(curves: Curves) -> Finding | None:
-    window = curves.full(ANCHORED)
-    if curves.fact("advantage") != "gigpo" or len(window.values) < ENOUGH or window.end > RARE:
-        return None
-    return Finding(
-        "states_all_different",
-        "warning",
-        f"next to no turn began in a state that another turn of its group began in ({window.end:.1%} over the last "
-        "tenth of the run)",
-        "all states differ, so gigpo was zscore",
-        "leave out of state_key what no longer matters, or take advantage: process with credit: turn",
-        {ANCHORED: window.end},
         window.ends,
     )

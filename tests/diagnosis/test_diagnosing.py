@@ -209,16 +209,9 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
 
 PROBLEMS = {
     "unknown finding": ({"diagnosis": {"stop_on": ["dead_group"]}}, "stop_on: unknown finding 'dead_group'. Did you mean 'dead_groups'?"),
-    "hacking without a judge": ({"diagnosis": {"stop_on": ["hacking"]}, "verifiers": ["math"]}, "there is no judge, and no evaluation by a verifier"),
-    "a judge without evaluations": (
-        {"diagnosis": {"stop_on": ["hacking"]}, "eval_verifiers": ["math"]}, "set diagnosis: {judge: strict}, or eval_verifiers and eval_strategy, or remove it",
-    ),
-    "a judge of form": (
-        {"diagnosis": {"stop_on": ["hacking"]}, "eval_verifiers": ["think_format"], "eval_strategy": "steps", "eval_steps": 5}, "stop_on has 'hacking'",
-    ),
+    "hacking without a judge": ({"diagnosis": {"stop_on": ["hacking"]}, "verifiers": ["math"]}, "there is no judge, so it cannot begin: set diagnosis: {judge: strict}, or remove it"),
     "no critic": ({"diagnosis": {"stop_on": ["critic_useless"]}}, "stop_on has 'critic_useless', but there is no critic, so it cannot begin: set critic"),
     "no reward model": ({"diagnosis": {"stop_on": "nan,reward_model_chance"}}, "there is no reward_model"),
-    "no states": ({"diagnosis": {"stop_on": ["states_all_different"]}}, "there is no advantage: gigpo"),
     "no twin": ({"diagnosis": {"judge": "strict"}, "verifiers": ["exact"]}, "none has a stricter twin"),
     "no such verifier": ({"diagnosis": {"judge": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
     "no such option": ({"diagnosis": {"judge": "strict", "evry": 3}}, "Did you mean 'every'"),
@@ -253,8 +246,7 @@ def test_every_problem_of_the_fields_is_found(case):
 
 
 def test_names_may_be_given_as_one_text_and_a_twin_is_made_of_lenient_options():
-    judged = {"eval_verifiers": ["math"], "eval_strategy": "steps", "eval_steps": 5}
-    config = GRPOPlusConfig(**BASE, **judged, diagnosis={"stop_on": "hacking, nan,dead_groups"})
+    config = GRPOPlusConfig(**BASE, diagnosis={"judge": "exact", "stop_on": "hacking, nan,dead_groups"})
     assert config.recipe.stop_on == ("hacking", "nan", "dead_groups")
     assert set(config.recipe.stop_on) < RULES.keys()
     lenient = {"name": "math", "conflicts": "last", "last_number": True}

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from math import isnan
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from grpo_plus.recipe.monitor import steps_of, too_few_checks, unreachable_findi
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
-from grpo_plus.training.observers.monitor import EXAMPLES, LONGEST, HackingMonitor, example, watched
+from grpo_plus.training.observers.monitor import LONGEST, HackingMonitor
 from grpo_plus.training.observers.on_finding import LAST_LOG, Logged, OnFinding, max_over_ranks
 from grpo_plus.training.observers.recorder import Recorder
 from grpo_plus.training.observers.run import RunHost
@@ -58,13 +57,12 @@ class RunDiagnosis(TrainerStage):
         self._stop_on = frozenset(recipe.stop_on)
         self._weights: dict[str, torch.Tensor] = {}  # of the adapter, at the last log
         self._restored: Mapping[str, torch.Tensor] = {}
-        self._liked: list[dict[str, Any]] = []  # in an evaluation, by the trained reward and not by its judge
         self._failed = False
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
         monitor = self._recipe.monitor
         callbacks = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
-        problems = unreachable_findings(setup.args, self._recipe, [name for one in callbacks for name in one.stop_on])
+        problems = unreachable_findings(setup.args, [name for one in callbacks for name in one.stop_on])
         if monitor is None:
             return problems
         names = [*self._verifiers.function_names(setup.reward_funcs), *self._verifiers.labels]
@@ -93,27 +91,22 @@ class RunDiagnosis(TrainerStage):
     def after_loading(self, host: Host) -> None:
         super().after_loading(host)
         self.main = bool(host.accelerator.is_main_process)
-        estimator = None if self.host.estimator is None else self.host.estimator.estimator.name
         self._facts = facts_of(
             vars(host.args),
-            advantage=estimator,
-            grouped=estimator is None or any(part.group_relative for part, _ in self._recipe.estimator_parts),
+            grouped=self.host.estimator is None or any(part.group_relative for part, _ in self._recipe.estimator_parts),
             lora=bool(adapter_configs(host)),
             verifiers=_described(self._recipe.verifiers),
-            evaluating=_described(self._recipe.eval_verifiers),
         )
         functions = set(host.reward_func_names) - set(self._verifiers.labels)
         self._facts["reward_scale"] = float(host.reward_weights.abs().sum()) or 1.0
-        if functions:
-            self._facts["rewards"] = sorted(functions)
-        elif self._monitor is not None:
+        if not functions and self._monitor is not None:
             self._monitor.reward_range = self._facts["reward_scale"]
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         self._listeners = [one for one in self.host.callback_handler.callbacks if isinstance(one, OnFinding)]
         names = [name for one in self._listeners for name in one.stop_on]
-        raise_all(unreachable_findings(self.host.args, self._recipe, names))
+        raise_all(unreachable_findings(self.host.args, names))
         self._stop_on = frozenset([*self._recipe.stop_on, *names])
         self.stopped_by = None
         for one in self._listeners:
@@ -142,28 +135,10 @@ class RunDiagnosis(TrainerStage):
         """Compare the judge's scores with the rewards."""
         if self._monitor is not None and self._due():
             self._monitor.collect(self.host, int(self.host.state.global_step), completions, rewards_NK)
-        elif not self.host.model.training and self._facts["judges"]:
-            with contextlib.suppress(Exception):  # examples are optional
-                self._store_liked(completions, rewards_NK)
 
     def _due(self) -> bool:
         training = bool(self.host.model.training)
         return self._monitor is not None and training and self._monitor.due(int(self.host.state.global_step))
-
-    def _store_liked(self, completions: Completions, rewards_NK: torch.Tensor) -> None:
-        """Store completions of an evaluation with a high reward and a low score of its judge."""
-        first = self.host.accelerator.process_index * len(completions)
-        rewards = watched(rewards_NK, self.host.reward_weights, self.host.reward_func_names, None)
-        mean = sum(value for value in rewards if not isnan(value)) / max(1, len(rewards))
-        for live in self._verifiers.evaluation:
-            if live.verifier.label not in self._facts["judges"]:
-                continue
-            for row, verdict in enumerate(live.verdicts[: len(completions)]):
-                reward = rewards[first + row]
-                if verdict.score is not None and verdict.score <= 0 < reward and reward >= mean:
-                    step = int(self.host.state.global_step)
-                    self._liked.append(example(step, completions, row, reward, verdict))
-        del self._liked[: -2 * EXAMPLES]
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         state = self.host.state
@@ -197,6 +172,8 @@ class RunDiagnosis(TrainerStage):
             control.should_log = control.should_evaluate = control.should_save = False
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
+        for one in self.at_end():  # with its last figures
+            self._write({"step": int(self.host.state.global_step), **one.as_data()})
         if self.stopped_by is not None and self._recorder is not None:
             self._recorder.end("interrupted", f"stop_on {self.stopped_by.name}: {self.stopped_by.evidence}")
         if self.main and self.logs_at_end and (text := self.closing_text()):
@@ -267,7 +244,7 @@ class RunDiagnosis(TrainerStage):
 
     def _diagnose(self, step: int, control: Any, *, evaluates: bool = True) -> None:
         """Report findings that begin or end; stop by the config's ``stop_on``, on all ranks or on none."""
-        fresh, ended = self.watch.update(step, [self._with_examples(one) for one in self._findings()])
+        fresh, ended = self.watch.update(step, self._findings())
         for one in fresh:
             self._write({"step": step, **one.as_data()})
             if self.watch.is_new(one):
@@ -282,11 +259,6 @@ class RunDiagnosis(TrainerStage):
             number = max_over_ranks(self.host.args, max(mine, default=0))
             if number and step < self.host.state.max_steps:
                 self._stop(names[number - 1], control, evaluates=evaluates)
-
-    def _with_examples(self, one: Finding) -> Finding:
-        if one.name != "hacking" or one.examples:
-            return one
-        return Finding(**{**vars(one), "examples": tuple(self._liked[-EXAMPLES:])})
 
     def _report(self, step: int, one: Finding) -> None:
         if not self.main:
