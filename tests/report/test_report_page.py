@@ -95,13 +95,9 @@ def log(run, steps, **metrics):
 def test_a_critic_and_a_reward_model_have_their_curves(made_run):
     run = made_run(steps=4)
     assert not any("critic" in panel["title"] for panel in page_data([open_run(run)])["panels"])
-    log(run, range(1, 5), critic__value=lambda step: step / 8, critic__return=lambda _: 0.5)
     log(run, range(1, 5), critic__explained_variance=lambda step: step / 10 - 0.2)
     log(run, (2, 4), reward_model__accuracy=lambda step: 0.5 + step / 10)
     panels = {panel["title"]: panel for panel in page_data([open_run(run)])["panels"]}
-    lines = panels["Value against return"]["lines"]
-    found = [(line["label"], line["values"]) for line in lines]
-    assert found == [("value", [0.125, 0.25, 0.375, 0.5]), ("return", [0.5] * 4)]
     (explained,) = panels["Explained variance of the critic"]["lines"]
     assert explained["values"] == pytest.approx([-0.1, 0.0, 0.1, 0.2])
     (accuracy,) = panels["Ranking accuracy of the reward model"]["lines"]

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from grpo_plus.training.observers.interrupt import EvaluationInterrupted as EvaluationInterrupted
     from grpo_plus.training.observers.interrupt import Interruption as Interruption
     from grpo_plus.training.observers.on_finding import OnFinding as OnFinding
-    from grpo_plus.training.observers.prompt_stats import PromptStats as PromptStats
     from grpo_plus.training.observers.recorder import Recorder as Recorder
     from grpo_plus.training.observers.recorder import WriteReport as WriteReport
     from grpo_plus.training.observers.run import RunHost as RunHost
@@ -25,7 +24,6 @@ _WHERE = {
     "diagnosing": "RunDiagnosis",
     "interrupt": "EvaluationInterrupted Interruption",
     "on_finding": "OnFinding",
-    "prompt_stats": "PromptStats",
     "recorder": "Recorder WriteReport",
     "run": "RunHost",
     "trackers": "guard_trackers",

@@ -17,7 +17,6 @@ from grpo_plus.record.files import (
     GROUPS,
     METRICS,
     PREVIOUS,
-    PROMPTS,
     RUN,
     ByteBudget,
     ReportPace,
@@ -109,7 +108,7 @@ class Recorder(TrainerStage):
         self._set_status(
             status="running", started=now, resumed_from=step or None, max_steps=int(self.host.state.max_steps)
         )
-        further = [name for name in (PROMPTS, FINDINGS) if (self.folder / name).is_file()]
+        further = [FINDINGS] if (self.folder / FINDINGS).is_file() else []
         for name in (METRICS, GROUPS, *further):
             self._append(name, {"kind": "begin", "step": step, "time": now})
 
@@ -160,7 +159,7 @@ class Recorder(TrainerStage):
 
     def _move_aside(self) -> None:
         """Move the record of the previous run to a folder of its own."""
-        names = (RUN, METRICS, GROUPS, PROMPTS, FINDINGS, "../report.html")
+        names = (RUN, METRICS, GROUPS, FINDINGS, "../report.html")
         old = [self.folder / name for name in names if (self.folder / name).exists()]
         if old:
             (self.folder / PREVIOUS).mkdir(exist_ok=True)
@@ -172,14 +171,14 @@ class Recorder(TrainerStage):
         if every and self.host.state.global_step % every == 0:
             self.write_report()
 
-    def record(self, batch: ScoredBatch) -> bool:
-        """Sample groups of a generation batch, with its advantages; False for a batch that is not sampled."""
+    def record(self, batch: ScoredBatch) -> None:
+        """Sample groups of a generation batch, with its advantages, if it is one of those to sample."""
         if self._about is not None and self.host.estimator != self._estimator:
             self._about = None  # the estimator was settled after the start of the run
             if self.main and self._began:
                 self._set_status()
         if not self._due():
-            return False
+            return
         trainer = self.host
         training = trainer.model.training
         size = trainer.num_generations if training else trainer.num_generations_eval
@@ -187,16 +186,15 @@ class Recorder(TrainerStage):
         totals = [_total(row, trainer.reward_weights.tolist()) for row in rewards]
         groups = choose(totals, size)
         mine: dict[str, Any] = {"rows": [], "advantages": []}
-        with self.warn_on_error():
+        with self._warn_on_error():
             mine = rank_rows(trainer, batch, groups=groups, size=size)
         parts = gather_objects([mine])  # also if this rank failed: all ranks wait here
         if self.main and not self._failing:
-            with self.warn_on_error(), self._budget.spending():
+            with self._warn_on_error(), self._budget.spending():
                 self._write_groups(parts, groups, size, rewards, steps_by_row(batch.steps))
-        return True
 
     @contextlib.contextmanager
-    def warn_on_error(self) -> Iterator[None]:
+    def _warn_on_error(self) -> Iterator[None]:
         """Turn an error of the record into a warning."""
         try:
             yield
@@ -220,8 +218,7 @@ class Recorder(TrainerStage):
         if training and all(rank["advantages"] for rank in parts):
             advantages = [value for rank in parts for value in rank["advantages"]]
             quantiles = [digits(value) for value in np.quantile(advantages, QUANTILES)]
-            values = {"quantiles": quantiles, "completions": len(advantages)}
-            self._append(METRICS, stamp | {"kind": "batch", "values": values})
+            self._append(METRICS, stamp | {"kind": "batch", "values": {"quantiles": quantiles}})
         rows = {row["row"]: row for rank in parts for row in rank["rows"]}
         names, weights = list(trainer.reward_func_names), trainer.reward_weights.tolist()
         decode = decoder(trainer.processing_class)
