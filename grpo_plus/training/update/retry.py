@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus.memory.advice import optimizer_of, optimizer_suggestion
+from grpo_plus.memory.advice import STATES
 from grpo_plus.memory.errors import StepTooLargeError, first_line, is_out_of_memory
 from grpo_plus.memory.snapshot import random_state
 from grpo_plus.memory.update import Scoring, Seams, Update
@@ -17,7 +17,6 @@ from grpo_plus.training.update.advice import advice_for
 from grpo_plus.training.update.engine import UpdateEngine
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import metric_lists
-from grpo_plus.trl.ranks import plain_model
 from grpo_plus.trl.rollout import STEP_STATE
 
 RETRIES = "memory/retries"
@@ -113,8 +112,7 @@ class Retry(TrainerStage):
             if not is_out_of_memory(error):
                 raise
             if self._optimizer_runs:
-                plain = plain_model(self.host, self.host.model)
-                where, advice = "in the optimizer's step", optimizer_suggestion(plain, optimizer_of(self.host.args))
+                where, advice = "in the optimizer's step", f"Its state is allocated there. {STATES}."
             else:
                 where, advice = "between the passes", advice_for(self.host)
             raise StepTooLargeError(f"out of memory {where}: {first_line(error)}. {advice}") from error
