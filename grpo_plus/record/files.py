@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from grpo_verifiers.files import MOST_BYTES, open_own, write_atomic
 
@@ -21,8 +21,6 @@ GROUPS = "groups.jsonl"
 FINDINGS = "findings.jsonl"
 SWEEP = "sweep.json"
 PREVIOUS = "previous"
-_BLOCK = 1 << 16
-"""Bytes that are read at once in search of a line's beginning."""
 
 
 class RunError(ValueError):
@@ -51,14 +49,16 @@ def dump(value: Any) -> str:
 
 
 def append_line(path: Path, value: Any) -> int:
-    """Append one line; return its size in bytes. After a kill a torn line is cut off, and a complete one closed.
+    """Append one line; return its size in bytes. A line that was torn by a kill is ended first.
 
     Raises:
         OSError: it cannot be written; the file is unchanged then.
     """
     line = (dump(value) + "\n").encode("ascii")
     with open_own(path, "a+b", buffering=0) as file:
-        end = _mend(file)
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        line = line if file.read(1) in (b"", b"\n") else b"\n" + line
         try:
             written = 0
             while written < len(line):
@@ -67,31 +67,6 @@ def append_line(path: Path, value: Any) -> int:
             file.truncate(end)
             raise
     return len(line)
-
-
-def _mend(file: IO[bytes]) -> int:
-    """End the file with a complete line; return its size."""
-    end = file.seek(0, os.SEEK_END)
-    start = _last_line(file, end)
-    if start < end:
-        file.seek(start)
-        try:
-            json.loads(file.read(end - start))
-        except (ValueError, RecursionError):
-            return file.truncate(start)
-        return end + file.write(b"\n")
-    return end
-
-
-def _last_line(file: IO[bytes], end: int) -> int:
-    """The beginning of a last line without an end, otherwise the end of the file."""
-    at = end
-    while at > 0:
-        before, at = at, max(0, at - _BLOCK)
-        file.seek(at)
-        if (index := file.read(before - at).rfind(b"\n")) >= 0:
-            return at + index + 1
-    return 0
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any] | None]:

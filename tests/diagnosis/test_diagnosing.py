@@ -202,9 +202,7 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
     }  # fmt: skip
     trainer = run(**settings, trainer={"peft_config": lora})
     found = trainer.pipeline.diagnosis.watch.current["learning_rate_low"].finding
-    assert found.evidence.startswith("learning_rate is 1e-06 with LoRA, its weights move by")
-    moved = [entry["adapter/moved"] for entry in trainer.state.log_history if "adapter/moved" in entry]
-    assert all(0 < each < 1e-5 for each in moved)
+    assert found.evidence.startswith("learning_rate is 1e-06 with LoRA, and the reward does not rise")
 
 
 PROBLEMS = {

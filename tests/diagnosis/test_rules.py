@@ -88,8 +88,7 @@ SITUATIONS = {
         "format_saturated", status(correct=0.1) | status("form", correct=1.0) | {"rewards__form__mean": 1.0}, OF_MATH, "warning",
         ["form is at 1.00 while math finds 10%", "gdpo"],
     ),
-    "slow adapter": ("learning_rate_low", FLAT | {"adapter__moved": 1e-6}, LORA, "warning", ["1e-06 with LoRA", "learning_rate: 1e-4"]),
-    "still adapter": ("learning_rate_low", FLAT | {"adapter__moved": 0.0}, {"lora": True, "learning_rate": 1e-4}, "warning", ["do not move", "float32"]),
+    "slow adapter": ("learning_rate_low", FLAT, LORA, "warning", ["1e-06 with LoRA", "learning_rate: 1e-4"]),
     "critic": ("critic_useless", {"critic__explained_variance": -0.3}, {}, "warning", ["explained variance -0.30", "warmup_steps"]),
     "reward model": ("reward_model_chance", {"reward_model__accuracy": 0.5}, {}, "warning", ["ranking accuracy 0.50", "pairs"]),
 }  # fmt: skip
@@ -225,7 +224,7 @@ def sound(rng, steps, rise):
             "advantages/dead_group_fraction": min(0.45, max(0.0, rng.gauss(0.25, 0.08))),
             "clip_ratio/region_mean": abs(rng.gauss(0.01, 0.01)), "verifiers/math/status/correct": share, "verifiers/math/status/unparsable": 0.1,
             "verifiers/math/status/error": 0.0, "verifiers/math/status/timeout": 0.0, "verifiers/math/status/not_applicable": 0.0,
-            "rewards/form/mean": 0.9, "adapter/moved": 1e-5,
+            "rewards/form/mean": 0.9,
         }  # fmt: skip
         for name, value in values.items():
             found.setdefault(name, ([], []))[0].append(step)
@@ -268,7 +267,6 @@ def succeeding(rng, steps, groups, size, *, iterations=1, warmup=0, grouped=True
             "loss": 0.0,
             "grad_norm": 0.0 if rests or dead == 1 else 1.0,
             "entropy": 0.4,
-            "adapter/moved": 0.0 if rests else 1e-5,
         }
         values |= drawn if fresh else {}
         values |= {"critic/warmup": float(step <= warmup)} if warmup else {}

@@ -21,16 +21,14 @@ from grpo_plus.training.observers.recorder import Recorder
 from grpo_plus.training.observers.run import RunHost
 from grpo_plus.training.scoring import Verifiers
 from grpo_plus.trl.host import Host
-from grpo_plus.trl.logs import evaluation_enabled, log_metrics
-from grpo_plus.trl.ranks import adapter_configs, piece
+from grpo_plus.trl.logs import evaluation_enabled
+from grpo_plus.trl.ranks import adapter_configs
 from grpo_verifiers.errors import Problem, raise_all
 from grpo_verifiers.errors.messages import readable
 from grpo_verifiers.redaction import get_logger, redact_text
 
 logger = get_logger("grpo_plus.diagnosis")
 
-MOVED = "adapter/moved"
-_WEIGHTS, _VALUES = 32, 256
 _SHOWN, _WIDE = 2, 120
 
 
@@ -55,8 +53,6 @@ class RunDiagnosis(TrainerStage):
         self._logged = Logged()
         self._listeners: list[OnFinding] = []
         self._stop_on = frozenset(recipe.stop_on)
-        self._weights: dict[str, torch.Tensor] = {}  # of the adapter, at the last log
-        self._restored: Mapping[str, torch.Tensor] = {}
         self._failed = False
 
     def problems(self, setup: Setup) -> Sequence[Problem]:
@@ -143,19 +139,9 @@ class RunDiagnosis(TrainerStage):
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         state = self.host.state
         self._logged.load(entry for entry in state.log_history if entry.get("step", 0) <= state.global_step)
-        restored, self._restored = self._restored, {}
-        self._weights = {
-            name: restored[name] if name in restored and restored[name].shape == fresh.shape else fresh
-            for name, fresh in self._sample_weights().items()
-        }
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Log how far the adapter has moved since the last log; report an alarm of the monitor at once."""
-        if control.should_log and self._weights:
-            fresh = self._sample_weights()
-            moved = [float((fresh[name] - one).square().mean()) for name, one in self._weights.items() if name in fresh]
-            log_metrics(self.host, {MOVED: (sum(moved) / max(1, len(moved))) ** 0.5})
-            self._weights = fresh
+        """Report an alarm of the monitor at once."""
         alarmed = self._monitor is not None and self._monitor.alarm is not None
         if alarmed and "hacking" not in self.watch.current:
             self._diagnose(int(state.global_step), control)
@@ -213,22 +199,6 @@ class RunDiagnosis(TrainerStage):
             self.watch.load_state_dict(state["watch"])
         if self._monitor is not None and state.get("monitor"):
             self._monitor.load_state_dict(state["monitor"])
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Weights of the adapter at the last log."""
-        return dict(self._weights)
-
-    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._restored = tensors
-
-    def _sample_weights(self) -> dict[str, torch.Tensor]:
-        """Return some values of the adapter's weights, in a recorded run."""
-        if not (self._facts["lora"] and self._recipe.report.record):
-            return {}
-        trained = [(name, one) for name, one in self.host.model.named_parameters() if one.requires_grad]
-        chosen = trained[:: max(1, len(trained) // _WEIGHTS)]
-        values = [(name, piece(one).detach().flatten()[:_VALUES].float().cpu().clone()) for name, one in chosen]
-        return {name: one for name, one in values if one.numel() and not one.is_meta}
 
     def _findings(self) -> list[Finding]:
         try:
