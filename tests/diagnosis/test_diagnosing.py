@@ -63,7 +63,9 @@ def test_a_run_of_nothing_but_dead_groups_says_why_in_log_record_and_report(run,
     assert [one.name for one in told] == ["dead_groups", "truncated"]
     assert trainer.pipeline.diagnosis.outcome == "learned nothing"
     written = lines(tmp_path / "out")
-    assert [(line["name"], line["step"]) for line in written] == [("dead_groups", 3), ("truncated", 3)]
+    assert [(line["name"], line["step"]) for line in written] == [
+        (name, step) for step in (3, 6) for name in ("dead_groups", "truncated")
+    ], "as they begin, and with the last figures"
     facts = page_data([open_run(tmp_path / "out")])["runs"][0]
     assert (facts["status"], facts["outcome"]) == ("done", "learned nothing")
 
@@ -137,7 +139,7 @@ def test_what_grows_graver_is_said_written_told_and_ends_the_run_again(run, tmp_
     written = [
         (line["step"], line["severity"]) for line in lines(tmp_path / "out") if line.get("name") == "dead_groups"
     ]
-    assert written == [(3, "warning"), (5, "severe")]
+    assert list(dict.fromkeys(written)) == [(3, "warning"), (5, "severe")]
 
 
 @pytest.mark.slow

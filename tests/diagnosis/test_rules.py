@@ -306,7 +306,7 @@ FACTS = st.fixed_dictionaries(
     optional={
         "learning_rate": NUMBERS, "beta": NUMBERS, "max_completion_length": NUMBERS, "num_generations": NUMBERS, "lora": st.booleans(),
         "reward_scale": NUMBERS,
-        "verifiers": st.sampled_from([{}, {"math": "math", "form": "think_format"}, None, 3]), "mask_truncated_completions": st.booleans(),
+        "verifiers": st.sampled_from([{}, {"math": "math", "form": "think_format"}, None]), "mask_truncated_completions": st.booleans(),
     },
 )  # fmt: skip
 
