@@ -160,7 +160,6 @@ def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[s
         *(f"  {line}" for line in objective.formula().splitlines()),
     ]
     lines += _update_line(config) if objective.ratio.piece.name != "none" else []
-    lines.append(f"  options of TRL that matter: {', '.join(objective.relevant_fields())}")
     if objective.makes_targets or objective.pulls_groups:  # a token's weight depends on the other completions
         return lines
     lines.append(f"  lengths                  {_row(lengths)}")

@@ -38,22 +38,90 @@ class Panel:
     wide: bool = False
 
 
+CHARTS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+    (
+        "Groups that teach nothing",
+        "Dead: every advantage of the group is 0. Lower is better: dead groups cost rollouts.",
+        ("advantages/dead_group_fraction", "frac_reward_zero_std", "advantages/zero_fraction"),
+        "share",
+    ),
+    (
+        "Dead groups and their fates",
+        "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups.",
+        ("dead_groups/dead", "dead_groups/replaced", "dead_groups/stopped", "dead_groups/still_dead"),
+        "share",
+    ),
+    (
+        "Prompts by how they are solved",
+        "Share that is always solved (died out), never, or not sampled yet. The rest alone teaches anything.",
+        ("selection/died_out", "selection/impossible", "selection/unseen"),
+        "share",
+    ),
+    (
+        "Calls of tools",
+        "Over a generation batch: how many, and how many ended badly.",
+        ("tools/calls", "tools/errors", "tools/late", "tools/died", "tools/unknown", "tools/bad_arguments"),
+        "",
+    ),
+    (
+        "Explained variance of the critic",
+        "Share of the returns' variance that its values explain. 1: exact; 0 and below: no better than a constant.",
+        ("critic/explained_variance",),
+        "share",
+    ),
+    (
+        "Ranking accuracy of the reward model",
+        "Share of test pairs in their right order, after each training. A half is chance.",
+        ("reward_model/accuracy",),
+        "share",
+    ),
+    ("KL to the reference", "Per token.", ("kl",), ""),
+    ("Entropy", "Of the policy, per token.", ("entropy",), ""),
+    (
+        "Clipped tokens",
+        "Share whose ratio left the trust region, by side.",
+        ("clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean", "cispo_clip_ratio"),
+        "share",
+    ),
+    (
+        "Completion length",
+        "Mean, shortest and longest of the batch.",
+        ("completions/mean_length", "completions/min_length", "completions/max_length"),
+        "tokens",
+    ),
+    ("Cut off", "Share that ran out of tokens.", ("completions/clipped_ratio",), "share"),
+    (
+        "Engine savings",
+        "Share of an update's work that never ran, for the same gradient.",
+        ("engine/tokens_saved", "engine/rows_skipped"),
+        "share",
+    ),
+    ("Gradient norm", "Before clipping.", ("grad_norm",), ""),
+)
+"""Title, note, metrics and unit; a comparison of runs shows the first metric of each."""
+
+
+def label_of(key: str) -> str:
+    """The label of a metric's line.
+
+    >>> label_of("dead_groups/still_dead")
+    'still dead'
+    """
+    return key.rpartition("/")[2].replace("_", " ")
+
+
 def single(run: Run) -> list[Panel]:
     """The charts of one run, without empty ones."""
-
-    def chart(title: str, note: str, metrics: dict[str, str], unit: str = "") -> Panel:
-        return Panel(title, note, metric_lines(run, metrics), unit=unit)
-
-    keys = run.metrics()
+    logged = run.metrics()
     labels = judging(run)
-    rewards = _named(keys, "rewards/", "/mean")
+    rewards = _named(logged, "rewards/", "/mean")
     tested = metric_lines(run, {"eval_reward": "evaluation", "eval_score": "score in evaluation"}, role="eval")
     panels = [
         Panel(
             "Reward",
             "Mean over the batch, with one standard deviation to either side"
             + ("; dots are evaluation" * bool(tested))
-            + (", whose score is the weighted sum of the verifiers that only evaluate" * ("eval_score" in keys))
+            + (", whose score is the weighted sum of the verifiers that only evaluate" * ("eval_score" in logged))
             + ".",
             [*_with_spread(run), *tested],
             wide=True,
@@ -71,96 +139,13 @@ def single(run: Run) -> list[Panel]:
         ),
         *([_rewards(run, rewards)] if len(rewards) > 1 or set(rewards) != set(labels) else []),
         *(_statuses(run, label) for label in labels),
-        *(_statuses(run, label, "eval_") for label in labels if f"verifiers/{label}/status/correct" not in keys),
+        *(_statuses(run, label, "eval_") for label in labels if f"verifiers/{label}/status/correct" not in logged),
         _fan(run),
-        chart(
-            "Groups that teach nothing",
-            "Dead: every advantage of the group is 0. Lower is better: dead groups cost rollouts.",
-            {
-                "advantages/dead_group_fraction": "dead groups",
-                "frac_reward_zero_std": "equal rewards",
-                "advantages/zero_fraction": "advantages of 0",
-            },
-            "share",
-        ),
-        chart(
-            "Dead groups and their fates",
-            "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups.",
-            {
-                "dead_groups/dead": "dead at first",
-                "dead_groups/replaced": "replaced",
-                "dead_groups/stopped": "stopped early",
-                "dead_groups/still_dead": "still dead",
-            },
-            "share",
-        ),
-        chart(
-            "Prompts by how they are solved",
-            "Share of the prompts; the rest is solved sometimes, and only that teaches anything.",
-            {
-                "selection/died_out": "always solved",
-                "selection/impossible": "never solved",
-                "selection/unseen": "not sampled yet",
-            },
-            "share",
-        ),
-        chart(
-            "Calls of tools",
-            "Over a generation batch: how many, and how many ended badly.",
-            {
-                "tools/calls": "calls",
-                "tools/errors": "errors",
-                "tools/late": "late",
-                "tools/died": "died",
-                "tools/unknown": "unknown tools",
-                "tools/bad_arguments": "bad arguments",
-            },
-        ),
-        chart(
-            "Explained variance of the critic",
-            "Share of the returns' variance that its values explain, before it learns from them. 1: exact; 0: no "
-            "better than a constant; below: worse.",
-            {"critic/explained_variance": "explained"},
-            "share",
-        ),
-        chart(
-            "Ranking accuracy of the reward model",
-            "Share of pairs in their right order: test pairs after each training, fresh before it. A half is chance.",
-            {"reward_model/accuracy": "test", "reward_model/fresh_accuracy": "fresh"},
-            "share",
-        ),
-        chart("KL to the reference", "Per token.", {"kl": "KL"}),
-        chart("Entropy", "Of the policy, per token.", {"entropy": "entropy"}),
-        chart(
-            "Clipped tokens",
-            "Share whose ratio left the trust region, by side.",
-            {
-                "clip_ratio/region_mean": "both",
-                "clip_ratio/low_mean": "below",
-                "clip_ratio/high_mean": "above",
-                "cispo_clip_ratio": "capped",
-            },
-            "share",
-        ),
-        chart(
-            "Completion length",
-            "Mean, shortest and longest of the batch.",
-            {
-                "completions/mean_length": "mean",
-                "completions/min_length": "shortest",
-                "completions/max_length": "longest",
-            },
-            "tokens",
-        ),
-        chart("Cut off", "Share that ran out of tokens.", {"completions/clipped_ratio": "cut off"}, "share"),
-        chart(
-            "Engine savings",
-            "Share of an update's work that never ran, for the same gradient.",
-            {"engine/tokens_saved": "tokens", "engine/rows_skipped": "rows"},
-            "share",
+        *(
+            Panel(title, note, metric_lines(run, {key: label_of(key) for key in keys}), unit=unit)
+            for title, note, keys, unit in CHARTS
         ),
         _times(run),
-        chart("Gradient norm", "Before clipping.", {"grad_norm": "norm"}),
     ]
     return [panel for panel in panels if panel.lines]
 
