@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from grpo_plus.diagnosis import dead_groups, hacking, learning, parts, samples, update, verdicts
+from grpo_plus.diagnosis import dead_groups, hacking, learning, samples, update, verdicts
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import RANK, Finding, Rule
 
-_FILES = (hacking, update, dead_groups, verdicts, samples, learning, parts)
+_FILES = (hacking, update, dead_groups, verdicts, samples, learning)
 RULES: Mapping[str, Rule] = MappingProxyType(
     {rule.name: rule for file in _FILES for rule in vars(file).values() if isinstance(rule, Rule)}
 )

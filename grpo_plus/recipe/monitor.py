@@ -67,7 +67,6 @@ def unreachable_findings(config: Any, names: Sequence[str]) -> list[str]:
     needs = {
         "hacking": (judged, "judge", "set diagnosis: {judge: strict}"),
         "critic_useless": (getattr(config, "critic", None) is not None, "critic", "set critic"),
-        "reward_model_chance": (getattr(config, "reward_model", None) is not None, "reward_model", "set reward_model"),
     }
     return [
         f"stop_on has {name!r}, but there is no {needs[name][1]}, so it cannot begin: {needs[name][2]}, or remove it "

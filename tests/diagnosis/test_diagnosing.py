@@ -211,7 +211,6 @@ PROBLEMS = {
     "unknown finding": ({"diagnosis": {"stop_on": ["dead_group"]}}, "stop_on: unknown finding 'dead_group'. Did you mean 'dead_groups'?"),
     "hacking without a judge": ({"diagnosis": {"stop_on": ["hacking"]}, "verifiers": ["math"]}, "there is no judge, so it cannot begin: set diagnosis: {judge: strict}, or remove it"),
     "no critic": ({"diagnosis": {"stop_on": ["critic_useless"]}}, "stop_on has 'critic_useless', but there is no critic, so it cannot begin: set critic"),
-    "no reward model": ({"diagnosis": {"stop_on": "nan,reward_model_chance"}}, "there is no reward_model"),
     "no twin": ({"diagnosis": {"judge": "strict"}, "verifiers": ["exact"]}, "none has a stricter twin"),
     "no such verifier": ({"diagnosis": {"judge": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
     "no such option": ({"diagnosis": {"judge": "strict", "evry": 3}}, "Did you mean 'every'"),

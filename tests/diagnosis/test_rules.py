@@ -90,7 +90,6 @@ SITUATIONS = {
     ),
     "slow adapter": ("learning_rate_low", FLAT, LORA, "warning", ["1e-06 with LoRA", "learning_rate: 1e-4"]),
     "critic": ("critic_useless", {"critic__explained_variance": -0.3}, {}, "warning", ["explained variance -0.30", "warmup_steps"]),
-    "reward model": ("reward_model_chance", {"reward_model__accuracy": 0.5}, {}, "warning", ["ranking accuracy 0.50", "pairs"]),
 }  # fmt: skip
 
 
@@ -191,14 +190,13 @@ def test_a_finding_that_grows_graver_is_told_again_and_only_then():
     assert watch.current["dead_groups"].since == 1
 
 
-EXPLAINED, RANKED = "critic__explained_variance", "reward_model__accuracy"
+EXPLAINED = "critic__explained_variance"
 PARTS = [
     ("critic_useless", 40, {EXPLAINED: 0.0}, {}, True), ("critic_useless", 40, {EXPLAINED: 0.1}, {}, False),
     *(
         ("critic_useless", 40, {EXPLAINED: -0.3, "critic__warmup": lambda step, last=last: float(step <= last)}, {}, last == 15)
         for last in (15, 25, 40)
     ),
-    ("reward_model_chance", 2, {RANKED: 0.5}, {}, False), ("reward_model_chance", 4, {RANKED: 0.6}, {}, False),
 ]  # fmt: skip
 
 

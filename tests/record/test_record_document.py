@@ -58,7 +58,7 @@ def test_the_document_names_the_version_and_the_limits_of_the_code():
 
     names = files.RUN, files.METRICS, files.GROUPS, files.SWEEP, f"{files.PREVIOUS}/"
     for words in (
-        f"`schema` in `run.json` is {files.SCHEMA}.", f"up to {files.BYTES // 2**20} MiB and {files.SHARE_OF_TIME:.0%} of the time",
+        f"`schema` in `run.json` is {files.SCHEMA}.", f"up to {files.BYTES // 2**20} MiB",
         f"Up to {recorder.BATCHES} generation batches", f"up to {sample.GROUPS_PER_BATCH} groups of each",
         f"up to {sample.PROMPT_KEPT} characters", f"beyond {sample.TOKENS_KEPT} tokens", f"up to {sample.REASON_KEPT} characters",
         *(f"| `{name}` |" for name in names),

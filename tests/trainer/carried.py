@@ -85,7 +85,7 @@ def differences(one, other):
 
 
 UNLIKE = {
-    r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
+    r"Recorder\._status\.started|StepClock\._since": "times",
     r"Recorder\._budget\._withdrawn|Recorder\._status\.resumed_from": "says that the run was resumed",
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|_cursor\._order|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned|LeanRollouts\.rollout\.(_logged|stock)": "said once by each process", r"host\.pipeline\.saving\.": "of a checkpoint under way",

@@ -227,10 +227,9 @@ def test_the_bytes_of_a_resumed_record_are_those_of_the_run(given, steps):
     budget = ByteBudget()
     budget.counted = 1000
     budget.begin(given)  # of which the run takes back all but 1000
-    with budget.spending():
-        for used_up in steps:
-            assert budget.used_up(0.5 if given == BYTES else 1.0) is used_up
-            budget.wrote(BYTES // 2)
+    for used_up in steps:
+        assert budget.used_up(0.5 if given == BYTES else 1.0) is used_up
+        budget.wrote(BYTES // 2)
 
 
 EVALUATING = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "eval_reward"}

@@ -19,7 +19,6 @@ from grpo_plus.record.files import (
     PREVIOUS,
     RUN,
     ByteBudget,
-    ReportPace,
     RunError,
     append_line,
     dump,
@@ -63,7 +62,7 @@ class Recorder(TrainerStage):
     """Writes metrics, sampled groups and the state of one run to ``output_dir/grpo_plus``.
 
     All ranks gather the same samples, by a rule that depends only on the config and the number of batches so far. Only
-    the first rank writes; its errors (a full disk, too little time) do not affect other ranks.
+    the first rank writes; its errors (a full disk) do not affect other ranks.
     """
 
     name = "record"
@@ -80,7 +79,6 @@ class Recorder(TrainerStage):
         self._failing = False  # the last write did
         self._missed = 0  # writes that failed
         self._budget = ByteBudget()
-        self._reports = ReportPace()
 
     def after_loading(self, host: Host) -> None:
         super().after_loading(host)
@@ -119,7 +117,7 @@ class Recorder(TrainerStage):
         text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
         text = None if text is None else redact_text(text[:1000])
         self._set_status(status=status, ended=time.time(), error=text, step=int(self.host.state.global_step))
-        self.write_report(last=True)
+        self.write_report()
         if self._missed and not self._failing:
             logger.warning("the record in %s is complete except for %d writes that failed.", self.folder, self._missed)
 
@@ -136,19 +134,17 @@ class Recorder(TrainerStage):
             raise
         self.end("done")
 
-    def write_report(self, *, last: bool = False) -> None:
+    def write_report(self) -> None:
         """Write ``report.html`` next to the model, unless the config disables it; a failure is a warning."""
-        every = recipe_of(self.host.args).report.every
-        if not self.main or every == 0 or not (last or self._reports.due()):
+        if not self.main or recipe_of(self.host.args).report.every == 0:
             return
-        with self._reports.measured():
-            try:
-                self._write_report([self.folder.parent])
-            except Exception as error:  # noqa: BLE001 - a report must not end the run
-                if isinstance(error, RunError) and self._status.get("status") != "done":
-                    return  # it ended before its first log entry
-                why = redact_text(str(error) or repr(error))
-                logger.warning("the report of %s was not written: %s", self.folder.parent, why)
+        try:
+            self._write_report([self.folder.parent])
+        except Exception as error:  # noqa: BLE001 - a report must not end the run
+            if isinstance(error, RunError) and self._status.get("status") != "done":
+                return  # it ended before its first log entry
+            why = redact_text(str(error) or repr(error))
+            logger.warning("the report of %s was not written: %s", self.folder.parent, why)
 
     def _set_status(self, **values: Any) -> None:
         if self._about is None:
@@ -190,7 +186,7 @@ class Recorder(TrainerStage):
             mine = rank_rows(trainer, batch, groups=groups, size=size)
         parts = gather_objects([mine])  # also if this rank failed: all ranks wait here
         if self.main and not self._failing:
-            with self._warn_on_error(), self._budget.spending():
+            with self._warn_on_error():
                 self._write_groups(parts, groups, size, rewards, steps_by_row(batch.steps))
 
     @contextlib.contextmanager
@@ -210,7 +206,7 @@ class Recorder(TrainerStage):
         rewards: Sequence[Sequence[float | None]],
         steps: dict[int, list[list[Any]]],
     ) -> None:
-        """Write the chosen groups from all ranks' parts, as far as time and bytes allow."""
+        """Write the chosen groups from all ranks' parts, as far as bytes allow."""
         trainer = self.host
         training = trainer.model.training
         step = int(trainer.state.global_step) + (1 if training else 0)  # the step that trains on it
@@ -267,8 +263,7 @@ class Recorder(TrainerStage):
     def append(self, name: str, line: Mapping[str, Any]) -> None:
         """Append a line to one of the record's files, on the first rank."""
         if self.main and self._began and not self._failing:
-            with self._budget.spending():
-                self._append(name, {**line, "time": time.time()})
+            self._append(name, {**line, "time": time.time()})
 
     def _append(self, name: str, value: Any) -> int:
         written = 0
