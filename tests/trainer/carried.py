@@ -91,7 +91,7 @@ UNLIKE = {
     r"_policy\._warned|LeanRollouts\.rollout\.(_logged|stock)": "said once by each process", r"host\.pipeline\.saving\.": "of a checkpoint under way",
     r"LeanRollouts\._lists|\.verdicts|AllowedTokenScoring\._(turns|sampler|served)": "of a generation batch, until the next",
     r"Verifiers\._rows_checked": "looked at anew",
-    r"Retry\._update\._window": "of an accumulation window that is over",
+    r"Retry\._window": "of an accumulation window that is over",
     r"^host\._logs": "of a table that is written only with log_completions",
     r"PromptSampler\._data": "of the checkpoint that it was resumed from", r"DataPosition\._saved": "of the checkpoint that it was resumed from",
     r"DataPosition\._measured": "figures of the last step: what the record says of them is compared",

@@ -168,7 +168,7 @@ def test_the_reference_of_another_dtype_is_refused(build, trained, tmp_path):
 TWICE = {"objective": "target", "num_iterations": 2}
 BOUNDS = {
     "the update": ("backward", {}, lambda run: run.engine.tokens_per_pass),
-    "passes without gradient": ("scoring", TWICE, lambda run: run.pipeline.retry._scoring.most_rows),
+    "passes without gradient": ("scoring", TWICE, lambda run: run.pipeline.retry.most_rows),
     "completions in flight": ("drawing", {"rollout": "auto"}, lambda run: run.pipeline.lean.most_rows),
 }
 
