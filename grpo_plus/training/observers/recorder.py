@@ -117,7 +117,7 @@ class Recorder(TrainerStage):
         text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
         text = None if text is None else redact_text(text[:1000])
         self._set_status(status=status, ended=time.time(), error=text, step=int(self.host.state.global_step))
-        self.write_report()
+        self.write_report(last=status == "done")
         if self._missed and not self._failing:
             logger.warning("the record in %s is complete except for %d writes that failed.", self.folder, self._missed)
 
@@ -134,14 +134,17 @@ class Recorder(TrainerStage):
             raise
         self.end("done")
 
-    def write_report(self) -> None:
-        """Write ``report.html`` next to the model, unless the config disables it; a failure is a warning."""
+    def write_report(self, *, last: bool = False) -> None:
+        """Write ``report.html`` next to the model, unless the config disables it; a failure is a warning.
+
+        Only the ``last`` one of a run must have something to show.
+        """
         if not self.main or recipe_of(self.host.args).report.every == 0:
             return
         try:
             self._write_report([self.folder.parent])
         except Exception as error:  # noqa: BLE001 - a report must not end the run
-            if isinstance(error, RunError) and self._status.get("status") != "done":
+            if isinstance(error, RunError) and not last:
                 return  # it ended before its first log entry
             why = redact_text(str(error) or repr(error))
             logger.warning("the report of %s was not written: %s", self.folder.parent, why)
