@@ -18,9 +18,9 @@ from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - sa
 from grpo_plus.recipe.aliases import UnknownOptionError, remedy  # noqa: E402 - same
 from grpo_plus.recipe.host import host_check, host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
-from grpo_plus.recipe.parts import DEAD_GROUPS, fingerprint, read_recipe  # noqa: E402 - same
+from grpo_plus.recipe.parts import fingerprint, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
-from grpo_plus.recipe.settings import OPTIONS, keys_of  # noqa: E402 - same
+from grpo_plus.recipe.settings import DEAD_GROUPS, OPTIONS, keys_of  # noqa: E402 - same
 from grpo_plus.recipe.values import HEADS, judge  # noqa: E402 - same
 from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import Problem, raise_all  # noqa: E402 - same

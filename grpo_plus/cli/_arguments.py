@@ -13,7 +13,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
-from grpo_plus.cli._quick_checks import config_path, is_rank, option_problems
+from grpo_plus.cli._quick_checks import NEGATIVE, config_path, is_rank, option_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
@@ -107,14 +107,13 @@ class Parsed:
         return any(getattr(group, "trust_remote_code", False) for group in (self.training, self.model))
 
 
-_NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 GROUPS = (GRPOPlusConfig, PlusScriptArguments, ModelConfig, DatasetMixtureConfig)
 
 
 def make_parser(prog: str) -> TrlParser:
     """Return TRL's parser over all argument groups."""
     parser = TrlParser(GROUPS, prog=prog, usage=f"{prog} config.yaml [--any.option VALUE …]", allow_abbrev=False)
-    parser._negative_number_matcher = _NEGATIVE  # noqa: SLF001 - argparse itself takes -1e-4 for a flag
+    parser._negative_number_matcher = NEGATIVE  # noqa: SLF001 - argparse itself takes -1e-4 for a flag
     return parser
 
 

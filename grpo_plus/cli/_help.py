@@ -47,6 +47,16 @@ def static_fields(path: Path, name: str) -> dict[str, StaticField]:
     return fields
 
 
+@lru_cache
+def static_words(path: Path) -> dict[str, list[str]]:
+    """Return the words of each enumeration in a source file, by its class."""
+    nodes = ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []
+    enumerations = [
+        node for node in nodes if isinstance(node, ast.ClassDef) and "Enum" in "".join(map(ast.unparse, node.bases))
+    ]
+    return {node.name: [*_constants(node).values()] for node in enumerations}
+
+
 def _constants(owner: ast.ClassDef) -> dict[str, str]:
     """Return the names with literal values in the class body, each with all its values: some depend on the machine."""
     values: dict[str, list[str]] = {}

@@ -10,29 +10,44 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
+from grpo_plus.advantages.registry import advantages
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import READERS, local_data, local_model
-from grpo_plus.cli._help import host_options, own_options
-from grpo_plus.cli._parser import by_option, repeated
+from grpo_plus.cli._help import host_options, own_options, static_words
+from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import prompt_problems
+from grpo_plus.objectives.registry import objectives
 from grpo_plus.recipe.aliases import leaves, remedy
 from grpo_plus.recipe.entries import builtin_problems
-from grpo_plus.recipe.forms import KeywordAction, read_form
-from grpo_plus.recipe.settings import OPTIONS, keys_of
-from grpo_plus.recipe.values import HEADS, judge, mapping, read_yaml
+from grpo_plus.recipe.forms import KeywordAction, add_dotted_flags, read_form
+from grpo_plus.recipe.settings import OPTIONS, part_problems
+from grpo_plus.recipe.values import HEADS, judge, mapping, read_yaml, whole
+from grpo_plus.selection.registry import selections
 from grpo_plus.trl.versions import source_file
 from grpo_plus.warm_start.store import warm_start_problems
-from grpo_verifiers.errors import ConfigError, Problem
+from grpo_verifiers.errors import ConfigError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.registry import Registry, is_reference
+from grpo_verifiers.tools.registry import TOOLS
+from grpo_verifiers.verifying import REGISTRY
 
+NEGATIVE = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 LAUNCHED = "GRPO_PLUS_LAUNCHED"
 """Set in the processes that ``train`` launches with accelerate; they read the same arguments."""
 _LAUNCHER = ("accelerate", "commands/launch.py")
 _PLAIN = {"int", "float", "bool", "None"}
+_REGISTRIES: Mapping[str, Registry[Any]] = {
+    "advantage": advantages,
+    "objective": objectives,
+    "selection": selections,
+    **dict.fromkeys(("verifiers", "eval_verifiers"), REGISTRY),
+    "tools": TOOLS,
+}
+_ENUMERATIONS = ("trainer_utils.py", "training_args.py")
 _TRUTHS = dict.fromkeys(("true", "yes", "t", "y", "1"), True) | dict.fromkeys(("false", "no", "f", "n", "0"), False)
 
 
@@ -72,10 +87,14 @@ def check_early(arguments: Sequence[str], *, own: Collection[str] = (), trains: 
         return
     if isinstance(name := settings.get("dataset_name"), str):
         local_data(name, Path.cwd() if path is None else path.resolve().parent)
-    for key in ("model_name_or_path", "reward_model_name_or_path"):
-        if isinstance(name := settings.get(key), str):
+    names = {key: settings.get(key) for key in ("model_name_or_path", "reward_model_name_or_path")}
+    for field in ("critic", "reward_model"):
+        names[f"{field}: model"] = _mapping_of(settings, field).get("model")
+    for key, name in names.items():
+        if isinstance(name, str):
             local_model(name, key)
-    print(f"Reading {path or 'the options'}, and loading torch and TRL.", flush=True)
+    parts = ", ".join(f"{registry.kind} {name}" for registry, name in _names(settings))
+    print(f"Reading {path or 'the options'}{parts and f' ({parts})'}, and loading torch and TRL.", flush=True)
 
 
 def read_settings(path: Path | None, words: Sequence[str], own: Collection[str]) -> dict[str, Any]:
@@ -86,13 +105,27 @@ def read_settings(path: Path | None, words: Sequence[str], own: Collection[str])
         values = {} if path is None else read_yaml(path)
     except ValueError as error:
         raise UserError(str(error)) from error
-    flags = ((option, word.partition("=")[2] if word.startswith("--") else word) for option, word in by_option(words))
-    settings = values | {option.removeprefix("--"): value for option, value in reversed([*flags]) if value}
-    problems = [*_unknown_keys(values), *option_problems(words, own), *_wrong_numbers(settings)]
-    problems += map(str, _wrong_mappings(values))
+    problems = [*_unknown_keys(values), *option_problems(words, own)]
+    settings = dict(values)
+    try:
+        settings |= _flags(values, words)
+    except UserError as error:
+        problems.append(str(error))
+    problems += [*_wrong_numbers(settings), *_wrong_words(settings), *_wrong_names(settings)]
+    problems += map(str, _wrong_mappings(settings))
     if problems:
         raise UserError(str(ConfigError(problems)))
     return settings
+
+
+def _flags(values: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Return the values of the flags; a key of a mapping is merged into that of the file."""
+    parser = light_parser()
+    add_dotted_flags(parser, words, mappings())
+    parser.set_defaults(**{name: values.get(name) for name in mappings()})
+    parser.error = lambda message: _raise(with_values(parser, words, message))  # type: ignore[method-assign]  # its own ends the process
+    given, _ = parser.parse_known_args([*words])
+    return {name: value for name, value in vars(given).items() if value is not None}
 
 
 def _unknown_keys(values: Mapping[str, Any]) -> list[str]:
@@ -126,17 +159,55 @@ def _value(kind: str, text: Any) -> Any:
     return text
 
 
+def _wrong_words(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the problems of texts that are no word of their option's enumeration."""
+    words = {name: of for path in _ENUMERATIONS for name, of in static_words(source_file("transformers", path)).items()}
+    for name, option in host_options().items():
+        allowed = next((words[kind] for kind in option.kind.split(" | ") if kind in words), None)
+        if allowed and isinstance(value := settings.get(name), str) and value not in allowed:
+            yield f"{name}: {unknown('value', value, allowed)}"
+
+
+def _wrong_names(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the problems of names that no part has, unless plug-ins may have them."""
+    for registry, name in () if settings.get("plugins") else _names(settings):
+        try:
+            if not is_reference(name) and name not in registry:
+                registry.get(name)
+        except VerifierError as error:
+            yield str(error)
+
+
+def _names(settings: Mapping[str, Any]) -> Iterator[tuple[Registry[Any], str]]:
+    """Yield the names of parts; those of a wrong form are reported with the other forms."""
+    for field, registry in _REGISTRIES.items():
+        value, names = settings.get(field), list[Any]()
+        with suppress(ValueError):
+            if field in HEADS:
+                names = str(read_form(field, value).get("name", "")).split(",")
+            elif isinstance(value, list):
+                names = [item.get("name") if isinstance(item, dict) else item for item in value]
+        words = [name.strip() for name in names if isinstance(name, str)]
+        yield from ((registry, name) for name in words if name and not name.startswith("{"))
+
+
+def _mapping_of(settings: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """Return the keys of a field; none for one that is wrong, which is reported with the other mappings."""
+    with suppress(ValueError):
+        return mapping(field, settings.get(field))
+    return {}
+
+
 def _wrong_mappings(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from prompt_problems(values.get("prompt"))
     yield from warm_start_problems(values.get("warm_start"))
-    for name in OPTIONS:
+    for name in (*OPTIONS, "dead_groups"):
         try:
-            keys = read_form(name, values.get(name)) if name in HEADS else mapping(name, values.get(name))
+            keys = whole(read_form(name, values.get(name))) if name in HEADS else mapping(name, values.get(name))
         except ValueError as error:
             yield str(error)
         else:
-            names = keys_of(OPTIONS[name])
-            yield from (f"{name}: {unknown('key', key, names)}" for key in keys if key not in names)
+            yield from part_problems(name, keys)
     for name in ("verifiers", "eval_verifiers"):
         yield from builtin_problems(values.get(name), name)
 
@@ -145,14 +216,19 @@ def _wrong_mappings(values: Mapping[str, Any]) -> Iterator[Problem]:
 def light_parser() -> argparse.ArgumentParser:
     """Return a parser of all options of ``train`` without types, read from the sources that declare them."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser._negative_number_matcher = NEGATIVE  # noqa: SLF001 - argparse itself takes -1e-4 for a flag
     for name, field in {**host_options(), **own_options()}.items():
         if name in mappings():
-            parser.add_argument(*_spellings(name), dest=name, action=KeywordAction)
+            parser.add_argument(*_spellings(name), dest=name, action=KeywordAction, help=field.help.replace("%", "%%"))
         else:
             parser.add_argument(*_spellings(name), dest=name, nargs="*" if "list[" in field.kind else "?")
         if "bool" in field.kind:  # as transformers' parser has it
             parser.add_argument(*_spellings(f"no_{name}"), dest=name, action="store_false")
     return parser
+
+
+def _raise(message: str) -> NoReturn:
+    raise UserError(message)
 
 
 def mappings() -> tuple[str, ...]:

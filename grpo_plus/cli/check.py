@@ -65,6 +65,7 @@ def _run(arguments: Sequence[str]) -> int:
     options, rest = parser.parse_known_args(list(arguments))
     options.own = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - argparse has no public list
     sections = _sections(options.only, has_config=bool(rest))
+    _refuse_idle(options, parser, sections)
     _check_numbers(options, has_config=bool(rest))
     check_early(rest, own=options.own)
     from grpo_plus.check import examination as report
@@ -96,6 +97,23 @@ def _sections(text: str | None, *, has_config: bool) -> set[str]:
     if text is not None and not has_config and chosen != {"machine"}:
         raise UserError(f"--only {text} needs a config: {PROG} config.yaml --only {text}.")
     return chosen
+
+
+_READ_BY = {
+    "config": ("rewards", "lengths", "steps"),
+    "data": ("rows", "all_rows"),
+    "memory": ("vram", "prompt_length"),
+}
+"""Options of a single section."""
+
+
+def _refuse_idle(options: Namespace, parser: CommandParser, sections: set[str]) -> None:
+    """Refuse options of sections that --only leaves out."""
+    for section, names in _READ_BY.items():
+        for name in names if section not in sections else ():
+            if getattr(options, name) != parser.get_default(name):
+                flag = f"--{name.replace('_', '-')}"
+                raise UserError(f"{flag} is for the section {section}, which --only leaves out: remove one of the two.")
 
 
 def _check_numbers(options: Namespace, *, has_config: bool) -> None:

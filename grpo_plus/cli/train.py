@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from grpo_verifiers.redaction import redact, redact_text
 from grpo_verifiers.registry import is_reference
 
 if TYPE_CHECKING:
+    from grpo_plus.check.finding import CheckFinding
     from grpo_plus.checkpoints.folder import Choice
     from grpo_plus.cli._arguments import Parsed
     from grpo_plus.config import GRPOPlusConfig
@@ -359,9 +360,12 @@ def _check_data(parsed: "Parsed", path: str, sets: Mapping[str, Any], tokenizer:
         return
     parts = [*args.recipe.verifiers, *args.recipe.eval_verifiers]
 
-    def check() -> tuple[list[str], list[str]]:
+    def golds() -> "Iterator[CheckFinding]":
         data = read_data(rows, parts, lambda row: row.get("prompt"), SAMPLE)
-        problems, lines = settle(guarded("golds", DataCheck(args, data, parts).golds(quickly=True)), args.check)
+        yield from DataCheck(args, data, parts).golds(quickly=True)
+
+    def check() -> tuple[list[str], list[str]]:
+        problems, lines = settle(guarded("golds", golds()), args.check)
         if parsed.warm_start is None:  # the trainer does the quick checks
             return problems, lines
         quick = check_arguments(path, args, rows, sets.get("dataset_test_split"), tokenizer)

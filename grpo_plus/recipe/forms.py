@@ -30,13 +30,21 @@ def read_form(field: str, value: Any) -> dict[str, Any]:
         keys = mapping(field, value)
         if head == "name" and not (isinstance(keys.get(head), str) and keys[head]):
             raise ValueError(f"{field} is {keys!r}, which lacks a name: write {field}: {{name: NAME, …}}.")
-        return keys
+        return keys | ({"stop_on": _names(keys["stop_on"])} if "stop_on" in keys else {})
     if field == "report" and str(value).lower() == "true":
         return {head: True}
     if isinstance(value, str):
         return {head: value}
     word = "true, false" if field == "report" else "a word"
     raise ValueError(f"{field} is {value!r}, expected {word} or a mapping with the key {head!r}.")
+
+
+def _names(value: Any) -> Any:
+    """The names in a list or a text, in which commas separate them."""
+    if is_off(value):
+        return []
+    items = [value] if isinstance(value, str) else value
+    return [name.strip() for item in items for name in str(item).split(",")] if isinstance(items, list) else value
 
 
 def write_form(field: str, keys: Mapping[str, Any]) -> Any:
@@ -63,9 +71,6 @@ def normalise(config: Any, base: Path) -> tuple[dict[str, dict[str, Any]], list[
             keys = {}
         if isinstance(keys.get("name"), str):
             keys["name"] = absolute(keys["name"], base)
-        if "stop_on" in keys:
-            names = _listed("diagnosis stop_on", keys["stop_on"], problems)
-            keys["stop_on"] = [name.strip() for item in names for name in str(item).split(",")]
         setattr(config, name, write_form(name, keys) or default_of(config.__dataclass_fields__[name]))
         parts[name] = read_form(name, getattr(config, name))
     config.critic = _part("critic", config.critic, problems)
@@ -255,10 +260,13 @@ def dotted_flags(field: str, keys: Sequence[str]) -> dict[str, Any]:
 
 def add_dotted_flags(parser: argparse.ArgumentParser, arguments: Sequence[str], fields: Sequence[str]) -> None:
     """Add the ``--field.any.key`` flags among ``arguments`` to ``parser``: plug-ins have keywords of their own."""
+    about = {action.dest: action.help for action in parser._actions}  # noqa: SLF001 - argparse has no public list
     for argument in dict.fromkeys(argument.partition("=")[0] for argument in arguments):
         field, dot, path = argument.removeprefix("--").partition(".")
         if argument.startswith("--") and dot and path and field in fields:
             try:
-                parser.add_argument(argument, dest=field, action=KeywordAction, default=argparse.SUPPRESS)
+                parser.add_argument(
+                    argument, dest=field, action=KeywordAction, default=argparse.SUPPRESS, help=about.get(field)
+                )
             except argparse.ArgumentError:  # a keyword of a built-in part already has a flag
                 continue

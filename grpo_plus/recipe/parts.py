@@ -16,26 +16,18 @@ from grpo_plus.recipe.entries import build_verifiers, choose_tools, read_entries
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected
 from grpo_plus.recipe.rewards import advantage_problems, equivalent_advantage, start_problems, weight_among
-from grpo_plus.recipe.settings import OPTIONS
+from grpo_plus.recipe.settings import DEAD_GROUPS, OPTIONS, part_problems
 from grpo_plus.recipe.table import parts_of
-from grpo_plus.recipe.values import HEADS
+from grpo_plus.recipe.values import HEADS, whole
 from grpo_plus.selection import selections
 from grpo_plus.selection.checking import keyword_problems as selection_problems
-from grpo_plus.selection.dead_groups.keep import Keep
-from grpo_plus.selection.dead_groups.replay import Replay
-from grpo_plus.selection.dead_groups.resample import Resample
-from grpo_plus.selection.dead_groups.roulette import Roulette
 from grpo_plus.trl.fields import other_samplers
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
-from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.options import option_problems
 from grpo_verifiers.registry import Registry
 from grpo_verifiers.rules import broken_rules
 from grpo_verifiers.verifying import REGISTRY
 
 _REGISTRIES: Mapping[str, Registry[Any]] = {"advantage": advantages, "objective": objectives, "selection": selections}
-DEAD_GROUPS: Mapping[str, Any] = {"keep": Keep, "resample": Resample, "roulette": Roulette, "replay": Replay}
-"""The ways with dead groups, each with the class whose fields are its keywords."""
 READ = (
     *("advantage", "objective", "selection", "dead_groups", "verifiers", "eval_verifiers", "verifier_column"),
     *("plugins", "tools", "environment", "critic", "reward_model", "engine", "rollout", "report", "diagnosis"),
@@ -164,11 +156,8 @@ def _options(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[dict[s
     for field, schema in OPTIONS.items():
         values = getattr(config, field)
         if field in HEADS:
-            values = {
-                key: int(value) if isinstance(value, float) and value % 1 == 0 else value  # YAML writes 1e3 as a float
-                for key, value in keys[field].items()
-            }
-        wrong = option_problems(field, schema, values or {}, where="key", bare=True)
+            values = whole(keys[field])
+        wrong = part_problems(field, values or {})
         problems += wrong
         options[field] = schema(**values) if values is not None and not wrong else schema() if field in HEADS else None
     model = options["reward_model"]
@@ -178,11 +167,9 @@ def _options(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[dict[s
 
 
 def _dead_groups(config: Any, keys: Mapping[str, Any]) -> tuple[DeadGroups, list[str]]:
-    name, keywords = keys.get("name"), {key: value for key, value in keys.items() if key != "name"}
-    if name is None or name not in DEAD_GROUPS:
-        return DeadGroups(), [f"dead_groups: {unknown('name', str(name), list(DEAD_GROUPS))}"]
-    if problems := option_problems(f"dead_groups {name!r}", DEAD_GROUPS[name], keywords):
-        return DeadGroups(name), problems
+    name, keywords = str(keys.get("name", "keep")), {key: value for key, value in keys.items() if key != "name"}
+    if problems := part_problems("dead_groups", keys):
+        return DeadGroups(name if name in DEAD_GROUPS else "keep"), problems
     keywords = asdict(DEAD_GROUPS[name](**keywords))
     if name == "roulette" and keywords["after"] is None:
         keywords["after"] = max(2, config.num_generations // 4)

@@ -55,7 +55,7 @@ def test_all_problems_of_a_file_are_in_one_report_and_those_of_names_and_numbers
         "lora_r": ([1], "lora_r is [1], expected an integer."),
         "load_in_8bit": (True, "You can't use 8 bit and 4 bit precision at the same time"),
         "load_in_4bit": (True, "You can't use 8 bit and 4 bit precision at the same time"),
-        "optim": ("adamm", "adamm is not a valid OptimizerNames"),
+        "optim": ("adamm", "optim: unknown value 'adamm'."),
         "warmup_steps": (-1, "Got warmup_steps = -1"),
         "torch_threads": (0, "torch_threads is 0, expected at least 1"),
         "bnb_4bit_quant_type": ("nf5", "bnb_4bit_quant_type is 'nf5', expected one of 'fp4', 'nf4'."),
@@ -72,7 +72,7 @@ def test_all_problems_of_a_file_are_in_one_report_and_those_of_names_and_numbers
         "verifiers": ([{"name": "math", "wieght": 1}], "unknown option 'wieght'. Did you mean the key 'weight'"),
         "epsilon": (0.3, "epsilon (0.3)"),
     }
-    early = {"top_p", "lora_r", "torch_threads", "epsilonn", "num_generations", "beta", "prompt", "verifiers"}
+    early = {"optim", "top_p", "lora_r", "torch_threads", "epsilonn", "num_generations", "beta", "prompt", "verifiers"}
     for names in (early, wrong.keys() - early):
         err = cli.refused("check", "--only=config", config(**{name: wrong[name][0] for name in names}))
         assert [expected for name, (_, expected) in wrong.items() if name in names and expected not in err] == []

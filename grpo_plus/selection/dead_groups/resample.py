@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import torch
-
 from grpo_verifiers.options import Range
 
 
@@ -72,6 +70,8 @@ class PromptCursor:
     def _ordered(self, size: int) -> Sequence[int]:
         if not self._shuffle:
             return range(size)
+        import torch  # the checks of a config need this module only for its options
+
         digest = hashlib.sha256(f"fresh prompts/{self._seed}/{self._passes}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
         order: list[int] = torch.randperm(size, generator=generator).tolist()
