@@ -13,8 +13,7 @@ All arms train the quickstart's warm-started model on its task, with equally man
 Each generation batch is trained on once, in all arms. That leaves PPO's epochs and SAO's asynchrony out.
 
 Every few steps the clock stops, and accuracy is measured on held-out questions. Peak memory is the resident memory of
-the process, over what it had before training, in a run of its own without measurements. For models of real size the
-planner reckons what the card must have, from formulas; nothing of that was run.
+the process, over what it had before training, in a run of its own without measurements.
 """
 
 import argparse
@@ -49,22 +48,6 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """Fields of the config; those with a critic draw one completion a prompt. `run` adds the warm-up of SAO's critic."""
-SIZES: Mapping[str, Mapping[str, int | bool]] = {
-    "1.7B": {"num_hidden_layers": 28, "hidden_size": 2048, "intermediate_size": 6144, "num_attention_heads": 16,
-             "tie_word_embeddings": True},
-    "8B": {"num_hidden_layers": 36, "hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32,
-           "tie_word_embeddings": False},
-    "14B": {"num_hidden_layers": 40, "hidden_size": 5120, "intermediate_size": 17408, "num_attention_heads": 40,
-            "tie_word_embeddings": False},
-}  # fmt: skip
-"""Sizes of Qwen3."""
-GIB = 1 << 30
-CRITICS = {
-    "none": "no critic (GRPO)",
-    "trunk": "a head on the policy's hidden states",
-    "adapter": "an adapter and a head on the shared base",
-    "model": "a model of its own in float32, all of it trained",
-}
 
 
 def cases(options: argparse.Namespace) -> list[Case]:
@@ -106,7 +89,7 @@ def run(case: Case, place: Place) -> dict[str, Any]:
 
 
 def show(options: argparse.Namespace, rows: Sequence[Row]) -> Shown:
-    """Accuracy, time and memory of each arm; below the table, memory by formula."""
+    """Accuracy, time and memory of each arm."""
     arms = [(arm, options.rate) for arm in options.arms]
     shown = courses.shown(of_arms(rows, part="course"), arms, several=False)
     table = []
@@ -116,32 +99,8 @@ def show(options: argparse.Namespace, rows: Sequence[Row]) -> Shown:
         peaks = [row.found["peak"] for row in memory]
         table.append([*line, f"{rises[0]:,.0f}" if rises else "-", f"{peaks[0]:,.0f}" if peaks else "-"])
     memory_words = "Memory: MiB of the process on the CPU, one run each; the first over what it had before training."
-    remarks = [*shown.remarks, memory_words, "", *by_formula()]
+    remarks = [*shown.remarks, memory_words]
     return Shown([*shown.columns, "MiB of training", "MiB in all"], table, shown.panels, remarks)
-
-
-def by_formula(*, rows: int = 32, micro: int = 4, length: int = 1024) -> list[str]:
-    """Lines of a list: what the card must have for models of real size in 4 bits, by the planner."""
-    what = f"adapters of rank 16, {rows} completions of {length} tokens, {micro} a micro-batch"
-    lines = [f"By formula, not run: GiB that a card must have, base in 4 bits, {what}:", ""]
-    for size in SIZES:
-        peaks = {words: planned(size, kind, rows, micro, length) / GIB for kind, words in CRITICS.items()}
-        lines.append(f"- Qwen3 {size}: " + ", ".join(f"{words} {peak:.1f}" for words, peak in peaks.items()))
-    return lines
-
-
-def planned(size: str, critic: str, rows: int, micro: int, length: int) -> float:
-    """Bytes that the card must have, by the planner."""
-    from transformers import Qwen3Config
-
-    from grpo_plus.memory.estimate import HeadSettings, Settings, estimate
-    from grpo_plus.memory.shape import shape_of
-
-    config = Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **SIZES[size])
-    heads = () if critic == "none" else (HeadSettings("critic", critic),)
-    # One completion a prompt reads as many prompts as there are rows; to compare critics alone, all are given 4.
-    settings = Settings(micro_batch=micro, rollout_rows=rows, completion_length=length, prompts=4, heads=heads)
-    return estimate(shape_of(config, size), settings).peak
 
 
 def _add(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,6 @@ from grpo_plus.advantages.grouping import Groups
 from grpo_plus.advantages.spread import with_trainable_steps
 from grpo_plus.advantages.table import RewardTable
 
-POSITIONS = 4
-"""The number of first steps whose mean advantage is logged one by one."""
-
 
 @torch.no_grad()
 def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tensor) -> dict[str, float]:
@@ -29,8 +26,7 @@ def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tens
         ``advantages/zero_fraction`` (of completions, or of trainable tokens), ``advantages/dead_group_fraction``
         (groups whose every advantage is 0), ``advantages/abs_mean``, ``advantages/std``, ``frac_reward_zero_std``
         (completions in groups whose rewards have standard deviation 0, as TRL counts them) and, for step values,
-        ``steps/per_completion``, ``steps/scored_fraction``, ``steps/score_mean`` and ``advantages/step_1`` to
-        ``advantages/step_4`` (mean over the completions with that many steps), and with states
+        ``steps/per_completion``, ``steps/scored_fraction``, ``steps/score_mean`` and, with states,
         ``advantages/anchored_fraction`` (steps whose state another step of their group has, too). Means without values
         are omitted.
     """
@@ -55,7 +51,7 @@ def advantage_metrics(estimator: Estimator, table: RewardTable, advantages: Tens
         metrics["advantages/abs_mean"] = values.abs().mean()
         metrics["advantages/std"] = values.std(correction=min(1, values.numel() - 1))
     if per_token and table.steps is not None:
-        metrics |= _step_metrics(table, advantages)
+        metrics |= _step_metrics(table)
     return {name: float(value) for name, value in metrics.items() if not value.isnan()}
 
 
@@ -68,7 +64,7 @@ def _zero_std(table: RewardTable, groups: Groups) -> Tensor:
     return (close_G & defined_G)[groups.index].double().mean()
 
 
-def _step_metrics(table: RewardTable, advantages_NT: Tensor) -> dict[str, Tensor]:
+def _step_metrics(table: RewardTable) -> dict[str, Tensor]:
     assert table.steps is not None
     steps = table.steps.select(with_trainable_steps(table))
     scored_S = ~steps.scores.isnan()
@@ -81,13 +77,4 @@ def _step_metrics(table: RewardTable, advantages_NT: Tensor) -> dict[str, Tensor
         anchors = same_state(table, steps)
         shared_S = anchors.size(torch.ones_like(steps.scores), with_state_S)[anchors.index] > 1
         metrics["advantages/anchored_fraction"] = shared_S.double().mean()
-    start_S = steps.spans[:, 0]
-    rows_S, position_S = steps.rows, steps.ordinals()
-    # The value of a step is that of its first trainable token: its first token may be a tool's.
-    trainable_NT = table.trainable()
-    at_T = torch.arange(table.width, device=start_S.device)
-    next_NT = at_T.expand_as(trainable_NT).masked_fill(~trainable_NT, table.width).flip(1).cummin(dim=1).values.flip(1)
-    value_S = advantages_NT[rows_S, next_NT[rows_S, start_S]]
-    for position in range(POSITIONS):
-        metrics[f"advantages/step_{position + 1}"] = value_S[position_S == position].mean()
     return metrics

@@ -21,11 +21,6 @@ _WORDS = {
     "prefill": "reading the prompts, or the logits of one token",
     "dequantised": "one layer's weights in full while it is used",
 }
-_HEADS = {
-    "trunk": ("a head on the policy's hidden states", "hidden states of the generation batch, on their way to the CPU"),
-    "adapter": ("an adapter of its own and Adam's moments, float32", "its gradients and activations"),
-    "model": ("a model of its own and Adam's moments, float32", "its gradients, activations and narrow copies"),
-}
 
 
 def storage_of(model: Any, path: str, config: Any, *, trusts_code: bool) -> tuple[int | None, bool]:
@@ -56,9 +51,6 @@ def planned_run(
     from grpo_verifiers.errors import raise_all
 
     config = read_model_config(path, trust_remote_code=trusts_code)
-    for part in (args.recipe.critic, args.recipe.reward_model):
-        if part is not None and part.model is not None:
-            read_model_config(part.model, trust_remote_code=trusts_code)
     bits, double = storage_of(model, path, config, trusts_code=trusts_code)
     shape = shape_of(config, path)
     raise_all(storage_problems(Request(path, None, method_of(config), requested=bits is not None)))
@@ -101,6 +93,8 @@ def uncounted(args: Any, *, reward_model: bool, full_warm_start: bool, prompt_le
     yield f"memory of several cards: nothing is sharded in the table; prompts have {prompt_length} tokens there"
     left_out = {
         "vLLM on the same card (vllm_mode: colocate)": args.use_vllm and args.vllm_mode == "colocate",
+        "the critic (12 bytes for each trained weight, and its update)": args.recipe.critic is not None,
+        "the reward model (12 bytes for each trained weight, and its update)": args.recipe.reward_model is not None,
         "the reward model (reward_model_name_or_path)": reward_model,
         "the warm start of all weights (warm_start: full)": full_warm_start,
     }
@@ -120,10 +114,6 @@ def _table(shape: ModelShape, settings: Settings, usage: MemoryEstimate) -> list
     bits = 4 if settings.four_bit else 8 if settings.eight_bit else 16
     for name, size in usage.parts().items():
         lines.append(f"  {name:<12} {size / GIB:8.3f} GiB  {_WORDS[name].format(bits=bits)}")
-    for head in usage.heads:
-        label, (resident, update) = head.name.replace("_", " "), _HEADS[head.kind]
-        lines.append(f"  {label:<12} {head.resident / GIB:8.3f} GiB  {resident}")
-        lines.append(f"  its update   {head.update / GIB:8.3f} GiB  {update}; never together with the policy's update")
     lines += [
         f"  training     {usage.train / GIB:8.3f} GiB",
         f"  rollout      {usage.rollout / GIB:8.3f} GiB",

@@ -158,7 +158,7 @@ def _objective_lines(config: "GRPOPlusConfig") -> list[str]:
         *(f"  {line}" for line in objective.formula().splitlines()),
     ]
     lines += _update_line(config) if objective.ratio.piece.name != "none" else []
-    return [*lines, f"  options of TRL that matter: {', '.join(objective.relevant_fields())}"]
+    return lines
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:

@@ -21,7 +21,7 @@ from grpo_verifiers.redaction import RedactedError, redact_text
 COMMANDS = {
     "init": "write a recipe of the project into this folder: a YAML file and the files it needs",
     "train": "train a model from a YAML file",
-    "eval": "measure a model on a dataset: pass@k and majority@k with intervals",
+    "eval": "measure a model on a dataset: pass@k and majority with intervals",
     "sweep": "train a config's variants with several seeds, and compare them",
     "check": "print the effect, needs and problems of a config and of this machine",
     "plugins": "list every part and its source, or show one: formula, keywords, example",

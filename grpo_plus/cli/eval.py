@@ -90,7 +90,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     )
     draws = parser.add_argument_group("sampling")
     draws.add_argument("-n", type=int, default=1, help="completions of each row (default: 1)")
-    draws.add_argument("-k", help="for pass@k and majority@k, as 1,4,8 (default: 1 and n)")
+    draws.add_argument("-k", help="for pass@k, as 1,4,8 (default: 1 and n)")
     draws.add_argument("--temperature", type=float, help="0 is greedy (default: that of the run, or 1)")
     draws.add_argument("--top-p", type=float)
     draws.add_argument("--top-k", type=int, help="0 for no limit")
@@ -213,7 +213,7 @@ def _print_notes(evaluation: "Evaluation", ks: Sequence[int], most: int) -> None
     print("95% confidence intervals, over the choice of rows and samples.", *evaluation.notes, sep="\n")
     for label, results in evaluation.results.items():
         if max(ks) > 1 and not results.majorities:
-            print(f"{label} has no majority@k: it does not return the answer of a completion (stated).")
+            print(f"{label} has no majority: it does not return the answer of a completion (stated).")
 
 
 def _rows(options: argparse.Namespace) -> Any:

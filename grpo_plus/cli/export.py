@@ -38,12 +38,8 @@ def run(arguments: Sequence[str]) -> int:
             print(f"GGUF and Ollama need merged models: grpo-plus export {options.run} --merge --out NEW_FOLDER")
             return 0
         base = export.base_of(adapter, options.base)
-        rounding = export.merge(adapter, base, options.out, dtype=dtype)
+        export.merge(adapter, base, options.out, dtype=dtype)
         print(f"{adapter} merged onto {base} in {options.dtype or 'bfloat16'}: {options.out}")
-        print(
-            f"Difference of log-probabilities from the unmerged adapter: {rounding.mean():.4f} nats on average, "
-            f"{rounding.max():.4f} at most."
-        )
     except export.ExportError as error:
         raise UserError(str(error)) from error
     print(f"vLLM: vllm serve {shlex.quote(str(options.out))}, and vllm chat to talk to it")

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from grpo_plus.diagnosis import dead_groups, hacking, learning, parts, samples, update, verdicts
+from grpo_plus.diagnosis import dead_groups, hacking, learning, samples, update, verdicts
 from grpo_plus.diagnosis.curves import Curves
 from grpo_plus.diagnosis.finding import RANK, Finding, Rule
 
-_FILES = (hacking, update, dead_groups, verdicts, samples, learning, parts)
+_FILES = (hacking, update, dead_groups, verdicts, samples, learning)
 RULES: Mapping[str, Rule] = MappingProxyType(
     {rule.name: rule for file in _FILES for rule in vars(file).values() if isinstance(rule, Rule)}
 )
@@ -41,17 +41,3 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     order = list(RULES)
     shown = [finding for name, finding in by_name.items() if not COVERED.get(name, frozenset()) & by_name.keys()]
     return sorted(shown, key=lambda finding: (RANK[finding.severity], order.index(finding.name)))
-
-
-def replay(curves: Curves, steps: Iterable[int]) -> dict[str, tuple[Finding, int, int | None]]:
-    """Judge the curves up to each step; return by name the latest finding, its first step and the step of its end."""
-    history: dict[str, tuple[Finding, int, int | None]] = {}
-    for step in steps:
-        current = {finding.name: finding for finding in diagnose(Curves(curves.series, curves.facts, step))}
-        for name, (finding, began, ended) in history.items():
-            if name not in current and ended is None:
-                history[name] = finding, began, step
-        for name, finding in current.items():
-            began = history[name][1] if name in history else step
-            history[name] = finding, began, None
-    return history

@@ -50,20 +50,13 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
                         "it (warm_start)")  # fmt: skip
     if causes:
         return ", and ".join(causes), "; ".join(remedies), values
-    if abs(reward.mean) <= NEARLY and (form := _unmet_form(curves)):
-        cause = f"every completion gets reward 0: none has the form that the verifier {form} expects"
-        remedy = (
-            "ask for it in the prompt (prompt: {template: think_boxed}, or a system text of your own), or start from "
-            "examples of it (warm_start)"
-        )
-        return cause, remedy, {**values, f"verifiers/{form}/status/correct": 0.0}
     if abs(reward.mean) <= NEARLY:
         cause = (
             "every completion gets reward 0: the prompts are too hard for the model, or no answer passes the verifier"
         )
         remedy = (
-            "look at a few completions in the report and run grpo-plus verify on right answers; then easier prompts, "
-            f"num_generations{_doubled(curves)}, a reward with partial credit, or warm_start"
+            "look at a few completions in the report and run grpo-plus verify on right answers; then a prompt with the "
+            "expected form, easier prompts, more num_generations, a reward with partial credit, or warm_start"
         )
         return cause, remedy, values
     if reading.learned(curves):
@@ -75,20 +68,6 @@ def _cause(curves: Curves) -> tuple[str, str, dict[str, float]]:
     cause = f"the completions of a prompt all get the same reward ({reward.mean:.2f} on average)"
     remedy = "a reward with finer steps, a higher temperature (1.0 or more), dead_groups: resample, selection: contrast"
     return cause, remedy, values
-
-
-def _unmet_form(curves: Curves) -> str:
-    """A verifier of form that no completion passes; empty if something rewards the answer."""
-    if reading.answering(curves) or curves.fact("rewards", ()):
-        return ""
-    forms = [label for label in reading.labels(curves) if reading.is_form(curves, label)]
-    shares = {label: reading.status(curves, label, "correct") for label in forms}
-    return next((label for label, window in shares.items() if window.values and not any(window.values)), "")
-
-
-def _doubled(curves: Curves) -> str:
-    size = curves.number("num_generations")
-    return "" if size is None else f": {2 * size:.0f}"
 
 
 @rule("dead_groups", ("advantages/dead_group_fraction", "frac_reward_zero_std", *NAMES), MOST)

@@ -5,32 +5,28 @@ from typing import Any
 
 SETTINGS = (
     *("learning_rate", "max_completion_length", "mask_truncated_completions", "num_generations", "num_iterations"),
-    *("beta", "max_grad_norm", "verifier_column", "fp16"),
+    *("beta", "verifier_column", "fp16"),
 )
 
 
 def facts_of(
     settings: Mapping[str, Any],
     *,
-    advantage: str | None = None,
     grouped: bool = True,
     lora: bool = False,
     verifiers: Iterable[Mapping[str, Any]] = (),
-    evaluating: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the facts from settings by name and from verifiers as mappings of label, weight and settings (`describe`).
 
     ``grouped``: the estimator compares the completions of a prompt.
 
-    >>> judge = {"label": "strict", "settings": {"name": "exact", "required_columns": {"answer": "answer"}}}
-    >>> facts_of({"beta": 0.1, "seed": 1}, evaluating=[judge, {"label": "repetition"}])["judges"]
-    ['strict']
+    >>> facts_of({"beta": 0.1, "seed": 1}, verifiers=[{"label": "strict", "settings": {"name": "exact"}}])["verifiers"]
+    {'strict': 'exact'}
     """
     facts: dict[str, Any] = {name: settings[name] for name in SETTINGS if settings.get(name) is not None}
     rewarding = list(verifiers)
-    facts["advantage"], facts["grouped"], facts["lora"] = advantage, grouped, lora
+    facts["grouped"], facts["lora"] = grouped, lora
     facts["verifiers"] = {str(one.get("label")): str(_setting(one, "name") or one.get("label")) for one in rewarding}
-    facts["judges"] = [str(one.get("label")) for one in evaluating if _setting(one, "required_columns")]
     weights = [one.get("weight") for one in rewarding]
     facts["groups"] = _groups(settings)
     facts["reward_scale"] = sum(1.0 if weight is None else abs(weight) for weight in weights) or 1.0

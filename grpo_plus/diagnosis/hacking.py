@@ -26,8 +26,7 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from grpo_plus.diagnosis.curves import Curves, is_number
-from grpo_plus.diagnosis.finding import Finding, rule
+from grpo_plus.diagnosis.finding import Finding, Rule
 from grpo_verifiers.stats import student_quantile
 
 ALPHA = 0.05
@@ -233,27 +232,5 @@ def finding(
     )
 
 
-@rule(
-    "hacking",
-    ("eval_reward", "eval_reward_std", "eval_verifiers/LABEL/mean", "hacking/reward", "hacking/judge"),
-    RISE,
-    window=0,
-    least=FIRST_LOOK,
-)
-def _judge(curves: Curves) -> Finding | None:
-    """Compare over evaluations the trained reward with each evaluation verifier that reads the answer."""
-    steps, rewards = curves.full("eval_reward")
-    spreads = curves.full("eval_reward_std").values
-    ranges = [2 * value for value in spreads]
-    ranges += [curves.number("reward_scale") or 0.0, max(rewards, default=0.0) - min(rewards, default=0.0)]
-    scale = max(ranges) or 1.0
-    trained = dict(zip(steps, rewards, strict=True))
-    judges = curves.fact("judges", [])
-    for label in judges if isinstance(judges, list | tuple) else ():
-        scored = curves.full(f"eval_verifiers/{label}/mean")
-        checks = [RewardCheck(step, 1, trained[step], y) for step, y in zip(*scored, strict=True) if step in trained]
-        for end in range(LEAST_ALONE, len(checks) + 1):
-            raised = alarm(checks[:end], (scale, 1.0)) if look_number(end) else None
-            if raised is not None and is_number(scale):
-                return finding(raised, judge=str(label), reward="the trained reward", where="of evaluations")
-    return None
+HACKING = Rule("hacking", ("hacking/reward", "hacking/judge"), RISE, lambda _: None, window=0, least=FIRST_LOOK)
+"""Raised by the trainer, whose judge sees the completions: the curves alone do not show it."""

@@ -1,4 +1,4 @@
-"""Learning: a flat reward, form without answers, steps too small for an adapter."""
+"""Learning: a flat reward, form without answers, steps too small for an adapter, a useless critic."""
 
 from grpo_plus.diagnosis import reading
 from grpo_plus.diagnosis.curves import MOST, Curves
@@ -8,6 +8,7 @@ from grpo_plus.diagnosis.trend import change
 FLAT, FLAT_AFTER = 0.1, 40
 SATURATED, FORM_AFTER = 0.95, 12
 LOW_RATE, RATE_AFTER = 1e-5, 20
+EXPLAINED = "critic/explained_variance"
 
 
 @rule("reward_flat", ("reward", "reward_std"), FLAT, window=0, least=FLAT_AFTER)
@@ -65,11 +66,9 @@ def _form(curves: Curves) -> Finding | None:
 
 @rule("learning_rate_low", ("reward",), LOW_RATE, window=0, least=RATE_AFTER)
 def _low_rate(curves: Curves) -> Finding | None:
-    if not curves.fact("lora"):
-        return None
     curves = reading.trained(curves)
-    rate, rewards = curves.number("learning_rate"), curves.last("reward", RATE_AFTER)
-    if rate is None or not 0 < rate < LOW_RATE or len(rewards.values) < RATE_AFTER:
+    rate, window = curves.number("learning_rate"), curves.last("reward", RATE_AFTER)
+    if not curves.fact("lora") or rate is None or not 0 < rate < LOW_RATE or len(window.values) < RATE_AFTER:
         return None
     if reading.rising(curves) or reading.learned(curves):
         return None
@@ -78,7 +77,25 @@ def _low_rate(curves: Curves) -> Finding | None:
         "warning",
         f"learning_rate is {rate:.2g} with LoRA, and the reward does not rise",
         "adapters need rates ten times those of a model",
-        "learning_rate: 1e-4 (adapters: 5e-5 to 5e-4), and adapter weights in float32",
-        {"reward": rewards.mean},
-        rewards.ends,
+        "learning_rate: 1e-4 (adapters: 5e-5 to 5e-4)",
+        {"reward": window.mean},
+        window.ends,
+    )
+
+
+@rule("critic_useless", (EXPLAINED, "critic/warmup"), 0.0, window=0, least=RATE_AFTER)
+def _critic(curves: Curves) -> Finding | None:
+    window = reading.trained(curves).full(EXPLAINED)
+    if len(window.values) < RATE_AFTER or window.end > 0 or reading.learned(curves):
+        return None
+    return Finding(
+        "critic_useless",
+        "warning",
+        f"the critic explains nothing of the returns (explained variance {window.end:.2f} over the last tenth of "
+        "the run)",
+        "its advantages are noisier than those against a constant",
+        "warmup_steps or more updates of critic, another learning_rate, or a critic with more weights of its own (on: "
+        "adapter or model)",
+        {EXPLAINED: window.end},
+        window.ends,
     )

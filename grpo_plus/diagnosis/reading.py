@@ -109,15 +109,12 @@ def labels(curves: Curves) -> list[str]:
 
 def is_form(curves: Curves, label: str) -> bool:
     """Return True if a verifier rewards the form, not the answer."""
-    names = curves.fact("verifiers", {})
-    name = names.get(label, label) if isinstance(names, dict) else label
-    return name in FORMATS or "format" in label.lower()
+    return curves.fact("verifiers", {}).get(label, label) in FORMATS or "format" in label.lower()
 
 
 def answering(curves: Curves) -> list[str]:
     """Labels of the verifiers that judge the answer."""
     names = curves.fact("verifiers", {})
-    names = names if isinstance(names, dict) else {}
     return [one for one in labels(curves) if not is_form(curves, one) and names.get(one, one) not in NEUTRAL]
 
 

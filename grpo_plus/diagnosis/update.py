@@ -8,8 +8,7 @@ from grpo_plus.diagnosis.finding import LEAST, WINDOW, Finding, rule
 from grpo_plus.diagnosis.reading import CHANCE, IDLE, compares, failing, moving, nearly_all, slower, untaught
 
 FAR = 1.0
-SPIKE = 20.0
-SPIKES, LOOKED_AT, ENOUGH = 3, 50, 20
+LOOKED_AT = 50
 REGION = 0.2
 OFF = 0.2
 ALL_CUT = 0.95
@@ -35,30 +34,6 @@ def _kl(curves: Curves) -> Finding | None:
         "or sync_ref_model: true",
         {"kl": recent.median},
         recent.ends,
-    )
-
-
-@rule("gradient_spikes", ("grad_norm",), SPIKE, window=LOOKED_AT, least=ENOUGH)
-def _spikes(curves: Curves) -> Finding | None:
-    window = curves.last("grad_norm", LOOKED_AT)
-    usual = sorted(value for value in window.values if value > 0)
-    if len(usual) < ENOUGH:
-        return None
-    middle = usual[len(usual) // 2]
-    bound = max(SPIKE * middle, curves.number("max_grad_norm") or 1.0)
-    high = [(step, value) for step, value in zip(*window, strict=True) if value > bound]
-    if len(high) < SPIKES:
-        return None
-    worst = max(value for _, value in high)
-    return Finding(
-        "gradient_spikes",
-        "warning",
-        f"{len(high)} of the last {len(window.values)} gradient norms are {SPIKE:.0f} times the usual {middle:.2g}"
-        f" or more, up to {worst:.3g}",
-        "a few batches pull far harder than the rest: rare large rewards, a ratio that explodes, or too small batches",
-        f"max_grad_norm: 0.2, a smaller {slower(curves)}, more gradient_accumulation_steps",
-        {"grad_norm": worst},
-        (high[0][0], high[-1][0]),
     )
 
 

@@ -48,9 +48,7 @@ class FindingTracker:
             if name not in self.current or RANK[finding.severity] < RANK[self.current[name].worst]:
                 new.append(finding)
             entry = self.current.setdefault(name, OpenFinding(finding, step, finding.severity))
-            entry.worst, entry.clear = more_severe(entry.worst, finding.severity), 0
-            if name not in PERMANENT or not entry.finding.examples:
-                entry.finding = finding
+            entry.finding, entry.worst, entry.clear = finding, more_severe(entry.worst, finding.severity), 0
         for name, entry in list(self.current.items()):
             if name in by_name or name in PERMANENT:
                 continue

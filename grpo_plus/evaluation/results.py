@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.evaluation.estimators import maj_at_k, pass_at_k
+from grpo_plus.evaluation.estimators import majority, pass_at_k
 from grpo_verifiers.stats import MeanEstimate, mean, share
 from grpo_verifiers.verdict import Status
 
@@ -91,8 +91,9 @@ class VerifierResults:
     """The estimates from one verifier's verdicts.
 
     ``score`` is the mean, None if the verifier applied to no sample. ``passes`` is pass@k by k: the probability that
-    one of k samples is right. ``majorities`` is majority@k by k, empty for a verifier that cannot compare answers.
-    ``statuses`` counts verdicts. ``by_row`` is the share of right samples of the rows with a score.
+    one of k samples is right. ``majorities`` is the share of rows whose vote of all samples elects the right answer, by
+    the number of samples; empty for a verifier that cannot compare answers. ``statuses`` counts verdicts. ``by_row`` is
+    the share of right samples of the rows with a score.
     """
 
     label: str
@@ -139,7 +140,7 @@ class Evaluation:
     ) -> "Evaluation":
         """Estimate everything from samples in any order with the verdicts of ``verifiers``.
 
-        ``ks`` are the k of pass@k and majority@k; 1 is added.
+        ``ks`` are the k of pass@k; 1 is added.
         """
         ordered = sorted(samples, key=lambda sample: (sample.row, sample.sample))
         results = {verifier.label: _results(verifier, ordered, sorted({1, *ks})) for verifier in verifiers}
@@ -188,27 +189,20 @@ def _results(judge: "Verifier | OwnReward", samples: Sequence[EvalSample], ks: S
     right = {row: sum(score >= PASSES for score in values) for row, values in scores.items()}
     counts = {row: len(values) for row, values in scores.items()}
     average = sum(counts.values()) / len(counts)
-    passes, majorities = {}, {}
-    votes = None
-    if not isinstance(judge, OwnReward) and judge.reader is not None:
-        votes = {
-            row: Counter(vote_classes(judge, [s.completion for s in each], [s.verdicts[label] for s in each]))
-            for row, each in rows.items()
-        }
+    passes, majorities, most = {}, {}, max(counts.values())
     for k in ks:
         able = [row for row in rows if counts[row] >= k]
         if able:
             passes[k] = share([pass_at_k(counts[row], right[row], k) for row in able], average)
-            if votes is not None and k > 1:
-                majorities[k] = share([_elects(votes[row], k) for row in able], average)
+    if most > 1 and not isinstance(judge, OwnReward) and judge.reader is not None:
+        elected = []
+        for each in (each for row, each in rows.items() if counts[row] == most):
+            votes = Counter(vote_classes(judge, [s.completion for s in each], [s.verdicts[label] for s in each]))
+            elected.append(majority(votes[RIGHT], [count for vote, count in votes.items() if vote > RIGHT]))
+        majorities[most] = share(elected, average)
     means = [sum(values) / len(values) for values in scores.values()]
     by_row = {row: right[row] / counts[row] for row in rows}
     return VerifierResults(label, mean(means), passes, majorities, statuses, by_row)
-
-
-def _elects(votes: Mapping[int, int], k: int) -> float:
-    wrong = [count for vote, count in votes.items() if vote > RIGHT]
-    return maj_at_k([votes.get(RIGHT, 0)], wrong, k, votes.get(SILENT, 0))
 
 
 def vote_classes(verifier: "Verifier", texts: Sequence[str], verdicts: Sequence[Mapping[str, Any]]) -> list[int]:
@@ -295,11 +289,12 @@ def results_table(evaluations: Mapping[str, Evaluation]) -> Any:
 
 
 def _rows(columns: Sequence[VerifierResults]) -> list[tuple[str, list[str]]]:
-    rows = []
-    for k in sorted({k for results in columns for k in results.passes}):
-        rows.append((f"pass@{k}", [percent(results.passes.get(k)) for results in columns]))
-        if any(k in results.majorities for results in columns):
-            rows.append((f"majority@{k}", [percent(results.majorities.get(k)) for results in columns]))
+    rows: list[tuple[str, list[str]]] = []
+    for name in ("passes", "majorities"):
+        kinds = [getattr(each, name) for each in columns]
+        title = "pass" if name == "passes" else "majority"
+        ks = sorted({k for kind in kinds for k in kind})
+        rows += [(f"{title}@{k}", [percent(kind.get(k)) for kind in kinds]) for k in ks]
     gaps = [abs(each.score.value - each.accuracy.value) for each in columns if each.score and each.accuracy]
     if any(gap > 1e-9 for gap in gaps) or not rows:  # a gap: scores between right and wrong
         rows.append(("mean score", [number(results.score) for results in columns]))

@@ -47,7 +47,7 @@ def evaluate(
 
     ``model`` is an unwrapped causal language model; its mode and the random state do not change. ``rows`` have
     ``prompt`` (text or conversation) and the columns of the verifiers; ``verifier_column`` names the verifier of each
-    row. ``ks`` are the k of pass@k and majority@k, each at most ``n``. ``batch`` counts completions. ``done`` are
+    row. ``ks`` are the k of pass@k, each at most ``n``. ``batch`` counts completions. ``done`` are
     samples of an earlier part of the same evaluation, which are not repeated. ``report`` receives the judged samples
     of each batch. ``template_keywords`` are further arguments of the chat template; tools have their own.
 

@@ -7,7 +7,6 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from grpo_plus.heads.trunk import HeadError, Trunk, unfrozen
-from grpo_plus.qlora.model import bits_of
 
 
 class ModelTrunk(Trunk):
@@ -42,9 +41,9 @@ class ModelTrunk(Trunk):
             model = AutoModel.from_pretrained(name, dtype=dtype, **(keywords or {}))
         except (OSError, ValueError, ImportError) as error:
             raise HeadError(f"{field} is {name!r}, which cannot be loaded: {error}") from error
-        if stored := _quantised(model):
+        if getattr(model, "is_quantized", False):
             raise HeadError(
-                f"{field} is {name!r}, whose weights are stored in {stored} and cannot be trained: set model to one in "
+                f"{field} is {name!r}, whose weights are stored quantised and cannot be trained: set model to one in "
                 "full precision, or on: adapter."
             )
         text = getattr(model.config, "get_text_config", lambda: model.config)()
@@ -63,16 +62,6 @@ class ModelTrunk(Trunk):
         for key, parameter in model.named_parameters():
             parameter.requires_grad_(key in own)
         super().__init__(model, own)
-
-
-def _quantised(model: Any) -> str | None:
-    """Return the quantisation of the weights in words; None without one."""
-    if not getattr(model, "is_quantized", False):
-        return None
-    if bits := bits_of(model):
-        return f"{bits} bits"
-    method = getattr(model, "quantization_method", "quantised")
-    return f"{getattr(method, 'value', method)} form"
 
 
 def compare_tokenizers(name: str, own: Any, *, field: str = "model", may_differ: float = 0.0) -> None:

@@ -1,15 +1,15 @@
 """Advice of the memory planner before loading and after an out-of-memory error."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from grpo_plus.memory.estimate import GIB, OPTIMIZER_BYTES, HeadSettings, Settings, estimate
+from grpo_plus.memory.estimate import GIB, Settings, estimate
 from grpo_plus.memory.fit import DoesNotFitError, fit
 from grpo_plus.memory.shape import shape_of
-from grpo_verifiers.errors.messages import size_text
 
 LOWER = "Lower max_completion_length or per_device_train_batch_size"
 """Advice for a pass that is too large."""
+STATES = "Set optim: paged_adamw_8bit (a quarter of AdamW's state), or use_peft: true (adapters alone have gradients)"
+"""Advice for memory that does not depend on the batch size."""
 
 
 def settings_of(
@@ -20,13 +20,11 @@ def settings_of(
     double: bool = True,
     lean: bool = False,
     most_rows: int | None = None,
-    heads: Sequence[HeadSettings] = (),
 ) -> Settings:
     """Return the planner's settings of a training config; ``bits`` is 4 or 8 for a bitsandbytes base.
 
     The data is not loaded yet, so prompts count as 256 tokens. Sampling on a vLLM server takes no memory here.
     ``double``: the scales of a 4-bit base are quantised too. ``lean``: ``rollout: auto`` with ``most_rows`` at once.
-    ``heads`` are a critic and a reward model.
     """
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
     rows = min(rows, most_rows or rows)
@@ -45,7 +43,6 @@ def settings_of(
         eight_bit=bits == 8,
         double_quantisation=double,
         width=2 if args.bf16 or args.fp16 else 4,
-        heads=tuple(heads),
     )
 
 
@@ -83,38 +80,9 @@ def suggestion(config: Any, name: str, settings: Settings, capacity: float | Non
     )
 
 
-def resident(model: Any, optimizer: str) -> str:
-    """Return a sentence on the memory of a model trained without adapters that does not depend on the batch."""
-    weights = sum(parameter.nbytes for parameter in model.parameters())
-    trained, state = _trained(model, optimizer)
-    return (
-        f"At any batch size the weights take {size_text(weights)}, their gradients {size_text(trained)}, the "
-        f"optimizer's state about {size_text(state)} ({optimizer}); with use_peft: true only adapters have the last "
-        "two."
-    )
-
-
-def optimizer_suggestion(model: Any, optimizer: str) -> str:
-    """Return two sentences on a smaller optimizer state; ``optimizer`` is TRL's name."""
-    trained, state = _trained(model, optimizer)
-    adapters = "" if any("lora_" in name for name, _ in model.named_parameters()) else ", or use_peft: true"
-    return (
-        f"The state of {optimizer} is allocated in its first step: about {size_text(state)}, plus {size_text(trained)} "
-        f"of gradients, at any batch size. Set optim: paged_adamw_8bit (a quarter of AdamW's state){adapters}."
-    )
-
-
 def optimizer_of(args: Any) -> str:
     """Return TRL's name of the optimizer."""
     return str(getattr(args.optim, "value", args.optim))
-
-
-def _trained(model: Any, optimizer: str) -> tuple[int, float]:
-    """Return the bytes of the gradients, and an estimate for the optimizer's state, by default Adam's two moments."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    gradients = sum(parameter.nbytes for parameter in trained)
-    size = OPTIMIZER_BYTES.get(optimizer)
-    return gradients, 2 * gradients if size is None else size * sum(parameter.numel() for parameter in trained)
 
 
 def capacity_of(device: Any) -> float | None:

@@ -25,42 +25,9 @@ ALLOCATOR = 1.08
 """Factor for fragmentation."""
 RUNTIME = 0.6 * GIB
 """CUDA's context and libraries."""
-FULL = 4
-"""Bytes of a float32 number: of a head's weights, and of their gradients."""
-ADAM = 8
-"""Bytes of the two moments of a weight."""
 
 OPTIMIZER_BYTES = {"adamw_8bit": 2.03, "paged_adamw_8bit": 2.03, "sgd": 0.0, "adafactor": 0.1, "lion_8bit": 1.02}
 """Bytes of state for each trained weight, by optimizer; Adam's two float32 moments unless listed."""
-
-
-@dataclass(frozen=True)
-class HeadSettings:
-    """A critic or a reward model.
-
-    Attributes:
-        name: ``critic`` or ``reward_model``.
-        kind: ``trunk``, ``adapter`` or ``model``.
-        rank: rank of its adapter; None: the policy's.
-        shape: shape of its own model; None: the policy's.
-        least_rows: least rows of a pass with a gradient; two for comparisons of completions.
-    """
-
-    name: str
-    kind: str
-    rank: int | None = None
-    shape: ModelShape | None = None
-    least_rows: int = 1
-
-
-@dataclass(frozen=True)
-class HeadMemory:
-    """Bytes of a head: permanent weights and moments (``resident``), and its update, separate from the policy's."""
-
-    name: str
-    kind: str
-    resident: float
-    update: float
 
 
 @dataclass(frozen=True)
@@ -71,7 +38,7 @@ class Settings:
     and backward pass, ``rollout_rows`` those decoded at once, of so many distinct ``prompts``. ``rank`` and ``targets``
     are the adapters', as in PEFT; the optimizer has TRL's name. Linear layers are NF4 (``four_bit``), LLM.int8
     (``eight_bit``) or as wide as all other weights. ``width`` is the bytes of a number in the compute type: 2, or 4 for
-    float32. ``heads`` are a critic and a reward model.
+    float32. A critic and a reward model are not counted.
     """
 
     micro_batch: int = 1
@@ -87,7 +54,6 @@ class Settings:
     eight_bit: bool = False
     double_quantisation: bool = True
     width: int = 2
-    heads: tuple[HeadSettings, ...] = ()
 
     def but(self, **changes: Any) -> "Settings":
         """Return a copy with changed values."""
@@ -126,7 +92,6 @@ class MemoryEstimate:
         cache: keys and values of the rows decoded at once.
         prefill: the peak of reading prompts or scoring a token.
         dequantised: the dequantised weights of one layer.
-        heads: a critic and a reward model; their updates never overlap with the policy's.
     """
 
     weights: float
@@ -138,13 +103,11 @@ class MemoryEstimate:
     cache: float
     prefill: float
     dequantised: float
-    heads: tuple[HeadMemory, ...] = ()
 
     @property
     def train(self) -> float:
         """The peak of the update."""
-        policy = self.checkpoints + max(self.activations + self.dequantised, self.head)
-        return self._resident + max(policy, *(head.update for head in self.heads), 0.0)
+        return self._resident + self.checkpoints + max(self.activations + self.dequantised, self.head)
 
     @property
     def rollout(self) -> float:
@@ -158,11 +121,11 @@ class MemoryEstimate:
 
     @property
     def _resident(self) -> float:
-        return self.weights + self.adapters + self.optimizer + sum(head.resident for head in self.heads)
+        return self.weights + self.adapters + self.optimizer
 
     def parts(self) -> dict[str, float]:
-        """Return the parts of the policy by name, in order."""
-        return {spec.name: getattr(self, spec.name) for spec in fields(self) if spec.name != "heads"}
+        """Return the parts by name, in order."""
+        return {spec.name: getattr(self, spec.name) for spec in fields(self)}
 
 
 def estimate(shape: ModelShape, settings: Settings) -> MemoryEstimate:
@@ -170,7 +133,6 @@ def estimate(shape: ModelShape, settings: Settings) -> MemoryEstimate:
     tokens = settings.micro_batch * (settings.prompt_length + settings.completion_length)
     trained = shape.lora_weights(settings.rank, settings.targets)
     quantised = settings.four_bit or settings.eight_bit
-    dequantised = 2 * settings.width * shape.hidden * shape.intermediate if quantised else 0
     return MemoryEstimate(
         weights=weights(shape, settings),
         adapters=(4 + 4) * trained,
@@ -180,8 +142,7 @@ def estimate(shape: ModelShape, settings: Settings) -> MemoryEstimate:
         head=HEAD_TILE + 6 * tokens * shape.hidden,
         cache=cache(shape, settings),
         prefill=prefill(shape, settings),
-        dequantised=dequantised,
-        heads=tuple(head_memory(head, shape, settings, dequantised) for head in settings.heads),
+        dequantised=2 * settings.width * shape.hidden * shape.intermediate if quantised else 0,
     )
 
 
@@ -220,44 +181,3 @@ def saved_activations(shape: ModelShape, tokens: int, width: int, *, checkpointi
     if checkpointing:
         return width * shape.layers * tokens * shape.hidden
     return SAVED_SHARE * (shape.layers - 1) * layer_activations(shape, tokens, width)
-
-
-def head_memory(head: HeadSettings, shape: ModelShape, settings: Settings, dequantised: float) -> HeadMemory:
-    """Return the memory of a head of a policy of this ``shape``.
-
-    A trunk has a head and no pass with a gradient: it reads hidden states of the policy, which are computed once and
-    stored in main memory for the generation batch. An adapter adds its own float32 weights, gradients and Adam moments;
-    its pass has the policy's activations at a different time. A separate model has float32 weights, gradients and
-    moments of all its weights. Frozen weights count as trained, so the estimate is too large by them.
-    """
-    own = head.shape or shape
-    one = own.hidden + 1
-    if head.kind == "trunk":
-        reading = FULL * one + _features(shape, settings) + dequantised
-        return HeadMemory(head.name, head.kind, (FULL + ADAM) * one, reading)
-    rows = max(head.least_rows, settings.micro_batch)
-    tokens = rows * (settings.prompt_length + settings.completion_length)
-    if head.kind == "adapter":
-        trained = shape.lora_weights(head.rank or settings.rank, settings.targets) + one
-        between, copies = settings.width, dequantised
-    else:
-        trained = own.linear_weights + own.other_weights - own.head_weights + one
-        # Layers compute in the narrow type from copies of their weights; activations between layers are float32.
-        copied = own.linear_weights / (own.layers if settings.checkpointing else 1)
-        between, copies = FULL, settings.width * copied if settings.width < FULL else 0.0
-    saved = saved_activations(
-        own, tokens, between if settings.checkpointing else settings.width, checkpointing=settings.checkpointing
-    )
-    passing = saved + layer_activations(own, tokens, settings.width) + copies
-    return HeadMemory(head.name, head.kind, (FULL + ADAM) * trained, FULL * trained + passing)
-
-
-def _features(shape: ModelShape, settings: Settings) -> float:
-    """Return the peak of a pass without a gradient: its widest layer, or its hidden states with those of completions.
-
-    The latter exist once more in float32 as input of the head. A micro-batch of them in the update takes no more.
-    """
-    width, read = settings.width, settings.micro_batch * settings.completion_length
-    tokens = settings.micro_batch * settings.prompt_length + read
-    stored = width * (tokens + read) + (FULL * read if width < FULL else 0)
-    return max(float(stored * shape.hidden), forward_layer(shape, tokens, width))

@@ -46,16 +46,8 @@ def fit(shape: ModelShape, requested: Settings, capacity: float, *, generations:
     )
     share = "half of the 8-bit" if requested.eight_bit else "a quarter of the"
     quantise = "" if requested.four_bit else f" (or load_in_4bit: true, which takes {share} weights)"
-    outside, coarse = shape.other_weights / (shape.linear_weights + shape.other_weights), ""
-    if outside > 0.5:  # mixtures store their experts in one tensor, which bitsandbytes does not quantise
-        quantise = ""
-        coarse = f" ({outside:.0%} of them outside of linear layers, which bitsandbytes does not quantise)"
-    for head in least.heads:
-        quantise += (
-            f"; the {head.name.replace('_', ' ')} (on: {head.kind}) takes {head.resident / GIB:.1f} GiB at all times"
-        )
     raise DoesNotFitError(
-        f"{shape.name} does not fit in {capacity / GIB:.1f} GiB: the weights take {resident:.1f} GiB{coarse}, the "
+        f"{shape.name} does not fit in {capacity / GIB:.1f} GiB: the weights take {resident:.1f} GiB, the "
         f"smallest step {least.peak / GIB:.1f} GiB; {advice}{quantise}."
     )
 

@@ -14,9 +14,8 @@ class ModelShape:
 
     ``windows`` has, for each layer with a cache, the most tokens in it; None for all. If layers differ, heads and
     widths are those of the largest. ``linear_weights`` are those that bitsandbytes quantises, ``other_weights``
-    embeddings, head, norms, biases and fused experts, ``head_weights`` those of an untied head. ``lora_units`` has, by
-    the last part of a module's name, the inputs and outputs of all linear layers of that name; the adapters have rank
-    times as many weights.
+    embeddings, head, norms, biases and fused experts. ``lora_units`` has, by the last part of a module's name, the
+    inputs and outputs of all linear layers of that name; the adapters have rank times as many weights.
     """
 
     name: str
@@ -31,7 +30,6 @@ class ModelShape:
     linear_weights: int
     other_weights: int
     lora_units: Mapping[str, int]
-    head_weights: int = 0
 
     @property
     def attention_width(self) -> int:
@@ -82,7 +80,7 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
         raise ValueError(
             f"{name} cannot be planned for: no causal language model can be built from its config ({error})"
         ) from error
-    head, embedded = model.get_output_embeddings(), getattr(model.get_input_embeddings(), "weight", None)
+    head = model.get_output_embeddings()
     linear, units = 0, dict[str, int]()
     for path, module in model.named_modules():
         if not isinstance(module, nn.Linear | Conv1D) or module is head:
@@ -108,7 +106,6 @@ def shape_of(config: Any, name: str = "model") -> ModelShape:
         linear_weights=linear,
         other_weights=total - linear,
         lora_units=units,
-        head_weights=0 if head is None or head.weight is embedded else head.weight.numel(),
     )
 
 

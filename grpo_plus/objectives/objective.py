@@ -219,20 +219,6 @@ class Objective:
             return ["  k3 without the ratio has the gradient of KL(π_ref‖π), not of KL(π‖π_ref)"]
         return []
 
-    def relevant_fields(self) -> tuple[str, ...]:
-        """Return the fields of TRL's config that this objective reads."""
-        fields = ["beta", "num_iterations", "entropy_coef", "use_adaptive_entropy", "mask_truncated_completions"]
-        fields.append("router_aux_loss_coef")
-        if not (self.makes_targets or self.pulls_groups):
-            fields += ["off_policy_mask_threshold", "top_entropy_quantile", "vllm_importance_sampling_correction"]
-        if self.kl is not None:
-            fields += ["sync_ref_model", "ref_model_sync_steps", "ref_model_mixup_alpha"]
-        if self.kl_in_loss and self.kl is not None and self.kl.estimator.piece.takes_ratio:
-            fields.append("use_bias_correction_kl")
-        if self.reduce.piece.name == "constant" and self.reduce.keywords.get("length") is None:
-            fields.append("max_completion_length")
-        return tuple(sorted(fields))
-
 
 def _shaped(output: Any, part: BoundPiece, shapes: tuple[tuple[int, ...], ...]) -> Tensor:
     """The output of a ratio or a reduction; raises if it is no tensor of one of these shapes."""

@@ -11,9 +11,6 @@ from grpo_plus.qlora.model import bits_of, format_of, method_of, quantises_twice
 from grpo_plus.sampling.decode import is_adapted
 from grpo_verifiers.lazy import installed
 
-FROZE_BELOW = 1e-5
-"""Learning rates below this moved at most one in 25 weights of bfloat16 adapters."""
-
 
 @dataclass(frozen=True)
 class Request:
@@ -35,7 +32,6 @@ class Request:
     zero_stage: int | None = None
     sharded: bool = False
     adapter: Any = None
-    learning_rate: float = 1e-4
     double_quantisation: bool = True
     format: str = "nf4"
 
@@ -64,7 +60,6 @@ def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any
         zero_stage=getattr(plugin, "zero_stage", None),
         sharded=bool(getattr(args, "fsdp", None)) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"),
         adapter=peft_config if peft_config is not None or not adapted else model.peft_config[model.active_adapters[0]],
-        learning_rate=args.learning_rate,
         double_quantisation=quantises_twice(quantisation),
         format=format_of(quantisation),
     )
@@ -160,18 +155,6 @@ def targets_head(targets: Any) -> bool:
         except re.error:
             return False
     return any(str(target).rsplit(".", maxsplit=1)[-1] == "lm_head" for target in targets)
-
-
-def warnings(request: Request) -> list[str]:
-    """Return warnings about settings that probably do not work as intended."""
-    if request.bits is None or not request.adapters or request.learning_rate >= FROZE_BELOW:
-        return []
-    message = (
-        f"learning_rate is {request.learning_rate:g}: adapters need about ten times the rate of full fine-tuning (1e-5 "
-        f"to 1e-4). Under {FROZE_BELOW:g} bfloat16 adapters would hardly have moved; here adapters are in float32 and "
-        "move, if slowly."
-    )
-    return [message]
 
 
 def compute_dtype(quantization_config: Any, args: Any) -> torch.dtype:

@@ -16,8 +16,6 @@ _TOKENIZER = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json",
     "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
-SAMPLE = "Natalia sold 48 clips in April and half as many in May. In all she sold 48 + 24 = \\boxed{72} clips."
-"""Text scored before and after a merge, to measure the difference."""
 
 
 class ExportError(ValueError):
@@ -87,12 +85,8 @@ def copy_adapter(adapter: Path, out: Path) -> None:
             shutil.copy2(adapter / name, out / name)
 
 
-def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> torch.Tensor:
-    """Merge the adapter into its base, loaded in 16 bits, and save the full model.
-
-    Returns (T,) the absolute differences, in nats, between the log-probabilities of `SAMPLE` before and after the
-    merge, which rounds to ``dtype``. The base is from `base_of`.
-    """
+def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> None:
+    """Merge the adapter into its base (from `base_of`), which is loaded in ``dtype``, and save the full model."""
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -112,17 +106,5 @@ def merge(adapter: Path, base: str, out: Path, *, dtype: torch.dtype) -> torch.T
             f"the adapter {adapter} is {kind.peft_type.value}: it adds to the prompt, not to the weights, so nothing "
             "can be merged. Omit --merge, and load it together with its base."
         )
-    before = _score(model, tokenizer)
-    merged = model.merge_and_unload()
-    after = _score(merged, tokenizer)
-    merged.save_pretrained(out)
+    model.merge_and_unload().save_pretrained(out)
     tokenizer.save_pretrained(out)
-    return (before - after).abs()
-
-
-@torch.no_grad()
-def _score(model: Any, tokenizer: Any) -> torch.Tensor:
-    ids = tokenizer(SAMPLE, return_tensors="pt").input_ids.to(model.device)
-    logits = model(input_ids=ids).logits[0, :-1].float()
-    logps: torch.Tensor = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)
-    return logps.cpu()

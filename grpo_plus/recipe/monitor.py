@@ -53,7 +53,7 @@ def _twin(options: DiagnosisOptions, verifiers: Sequence[VerifierPart]) -> tuple
 def monitor_problems(config: Any, recipe: Any) -> list[str]:
     """A monitor that would watch nothing, and findings of ``stop_on`` that do not exist or cannot begin."""
     problems = [f"stop_on: {unknown('finding', name, list(RULES))}" for name in recipe.stop_on if name not in RULES]
-    problems += unreachable_findings(config, recipe, recipe.stop_on)
+    problems += unreachable_findings(config, recipe.stop_on)
     least = least_checks(2)
     if recipe.monitor is not None and 0 < config.max_steps <= (least - 1) * recipe.monitor.every:
         text = (
@@ -63,19 +63,12 @@ def monitor_problems(config: Any, recipe: Any) -> list[str]:
     return problems
 
 
-def unreachable_findings(config: Any, recipe: Any, names: Sequence[str]) -> list[str]:
+def unreachable_findings(config: Any, names: Sequence[str]) -> list[str]:
     """Findings of ``stop_on`` that nothing in the config, which may be TRL's own, can bring about."""
-    evaluates = str(getattr(config.eval_strategy, "value", config.eval_strategy)) != "no"
-    judged = evaluates and any(part.verifier.required_columns for part in recipe.eval_verifiers)
+    judged = read_form(FIELD, getattr(config, FIELD, None)).get("judge") is not None
     needs = {
-        "hacking": (
-            judged or read_form(FIELD, getattr(config, FIELD, None)).get("judge") is not None,
-            "judge, and no evaluation by a verifier in eval_verifiers that reads a column of the dataset",
-            "set diagnosis: {judge: strict}, or eval_verifiers and eval_strategy",
-        ),
+        "hacking": (judged, "judge", "set diagnosis: {judge: strict}"),
         "critic_useless": (getattr(config, "critic", None) is not None, "critic", "set critic"),
-        "reward_model_chance": (getattr(config, "reward_model", None) is not None, "reward_model", "set reward_model"),
-        "states_all_different": (recipe.names.get("advantage") == "gigpo", "advantage: gigpo", "set advantage: gigpo"),
     }
     return [
         f"stop_on has {name!r}, but there is no {needs[name][1]}, so it cannot begin: {needs[name][2]}, or remove it "

@@ -1,13 +1,11 @@
-"""The files of a record: names, writing, reading line by line, and limits of time and bytes."""
+"""The files of a record: names, writing, reading line by line, and a limit of bytes."""
 
-import contextlib
 import json
 import math
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from grpo_verifiers.files import MOST_BYTES, open_own, write_atomic
 
@@ -18,12 +16,9 @@ FOLDER = "grpo_plus"
 RUN = "run.json"
 METRICS = "metrics.jsonl"
 GROUPS = "groups.jsonl"
-PROMPTS = "prompts.jsonl"
 FINDINGS = "findings.jsonl"
 SWEEP = "sweep.json"
 PREVIOUS = "previous"
-_BLOCK = 1 << 16
-"""Bytes that are read at once in search of a line's beginning."""
 
 
 class RunError(ValueError):
@@ -52,14 +47,16 @@ def dump(value: Any) -> str:
 
 
 def append_line(path: Path, value: Any) -> int:
-    """Append one line; return its size in bytes. After a kill a torn line is cut off, and a complete one closed.
+    """Append one line; return its size in bytes. A line that was torn by a kill is ended first.
 
     Raises:
         OSError: it cannot be written; the file is unchanged then.
     """
     line = (dump(value) + "\n").encode("ascii")
     with open_own(path, "a+b", buffering=0) as file:
-        end = _mend(file)
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        line = line if file.read(1) in (b"", b"\n") else b"\n" + line
         try:
             written = 0
             while written < len(line):
@@ -68,31 +65,6 @@ def append_line(path: Path, value: Any) -> int:
             file.truncate(end)
             raise
     return len(line)
-
-
-def _mend(file: IO[bytes]) -> int:
-    """End the file with a complete line; return its size."""
-    end = file.seek(0, os.SEEK_END)
-    start = _last_line(file, end)
-    if start < end:
-        file.seek(start)
-        try:
-            json.loads(file.read(end - start))
-        except (ValueError, RecursionError):
-            return file.truncate(start)
-        return end + file.write(b"\n")
-    return end
-
-
-def _last_line(file: IO[bytes], end: int) -> int:
-    """The beginning of a last line without an end, otherwise the end of the file."""
-    at = end
-    while at > 0:
-        before, at = at, max(0, at - _BLOCK)
-        file.seek(at)
-        if (index := file.read(before - at).rfind(b"\n")) >= 0:
-            return at + index + 1
-    return 0
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any] | None]:
@@ -123,65 +95,28 @@ def mark_sweep(output_dir: str | Path, variant: str, seed: int | None = None) ->
 
 BYTES = 48 * 2**20
 """Of all sampled groups of a run; twice as many with those that resumed runs took back."""
-SHARE_OF_TIME = 0.02
-"""Largest share of the time for recording groups, after the first half second; as much again for reports."""
 
 
 class ByteBudget:
-    """Time and bytes for the sampled groups of a run, released in proportion to its progress.
+    """Bytes for the sampled groups of a run, released in proportion to its progress.
 
-    ``counted`` are the bytes of the run so far, which a resumed run continues; None: those of the file. Where time
-    runs out first, the samples depend on the machine: no two runs need to agree.
+    ``counted`` are the bytes of the run so far, which a resumed run continues; None: those of the file.
     """
 
     def __init__(self) -> None:
         self.counted: int | None = None
-        self._began = self._since = self._spent = 0.0
         self._withdrawn = 0
 
     def begin(self, size: int) -> None:
         """Start or resume a run whose file has this size."""
-        self._began, self._spent = time.monotonic(), 0.0
         self.counted = size if self.counted is None else self.counted
         self._withdrawn = size - self.counted
-
-    @contextlib.contextmanager
-    def spending(self) -> Iterator[None]:
-        """Count the time of the block."""
-        self._since = time.monotonic()
-        try:
-            yield
-        finally:
-            self._spent += time.monotonic() - self._since
 
     def wrote(self, size: int) -> None:
         """Count bytes."""
         self.counted = (self.counted or 0) + size
 
     def used_up(self, done: float) -> bool:
-        """True if a run that has done this share of its steps has used its budget; call it inside `spending`."""
-        now = time.monotonic()
-        spent = self._spent + now - self._since
-        too_long = spent > 0.5 + SHARE_OF_TIME * (now - self._began)
+        """True if a run that has done this share of its steps has used its budget."""
         counted = self.counted or 0
-        return too_long or counted > BYTES * min(1.0, 0.05 + done) or counted + self._withdrawn > 2 * BYTES
-
-
-class ReportPace:
-    """Limits a repeated action to a small share of the time."""
-
-    def __init__(self) -> None:
-        self._last = -math.inf
-        self._took = 0.0
-
-    def due(self) -> bool:
-        """True if enough time has passed since the last time."""
-        return time.monotonic() - self._last >= self._took / SHARE_OF_TIME
-
-    @contextlib.contextmanager
-    def measured(self) -> Iterator[None]:
-        """Measure the action inside the block."""
-        start = time.monotonic()
-        yield
-        self._last = time.monotonic()
-        self._took = self._last - start
+        return counted > BYTES * min(1.0, 0.05 + done) or counted + self._withdrawn > 2 * BYTES

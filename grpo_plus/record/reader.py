@@ -1,9 +1,8 @@
-"""Open a run's folder: its record, and TRL's own logs for the rest."""
+"""Open a run's folder and read its record."""
 
 import json
 import math
 import os
-import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.record import schema
-from grpo_plus.record.files import FINDINGS, FOLDER, GROUPS, METRICS, PROMPTS, RUN, SCHEMA, SWEEP, RunError, read_lines
+from grpo_plus.record.files import FINDINGS, FOLDER, GROUPS, METRICS, RUN, SCHEMA, SWEEP, RunError, read_lines
 from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import read_text
 from grpo_verifiers.stats import Interval
@@ -22,8 +21,6 @@ STALE = 24 * 3600
 """Seconds without a write after which a run on another machine counts as ended."""
 MEASURE = "measure"
 """Below a run's folder: ``before.json`` and ``after.json`` of ``measure`` in a config."""
-_STATE = "trainer_state.json"
-_NUMBERED = re.compile(r"checkpoint-[0-9]{1,15}")
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,8 @@ class Measured:
 class Run:
     """One run; ``path`` is its output folder.
 
-    ``info`` is ``run.json``, empty for a run of stock TRL. ``status`` is running, done, interrupted, failed, or
-    unknown. ``damage`` has sentences about unreadable parts.
+    ``info`` is ``run.json``, empty if it is broken. ``status`` is running, done, interrupted, failed, or unknown.
+    ``damage`` has sentences about unreadable parts.
     """
 
     path: Path
@@ -73,9 +70,8 @@ class Run:
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
         """All entries by step: mappings with kind (train, eval, batch), step and values; one for each kind and step."""
-        own = _effective(self.path / FOLDER / METRICS, schema.MetricsLine, self.damage)
         latest: dict[tuple[str, int], dict[str, Any]] = {}
-        for entry in [*_history(self.path, self.damage), *own]:
+        for entry in _effective(self.path / FOLDER / METRICS, schema.MetricsLine, self.damage):
             key = entry["kind"], entry["step"]
             before = latest.get(key)
             merged = {**(before or {}).get("values", {}), **entry["values"]} if key[0] != "batch" else entry["values"]
@@ -110,11 +106,6 @@ class Run:
         ]
         return [step for step, _ in pairs], [values for _, values in pairs]
 
-    def prompts(self) -> list[dict[str, Any]]:
-        """The state of the prompts of the dataset after each generation batch, by step."""
-        lines = _effective(self.path / FOLDER / PROMPTS, schema.PromptsLine, self.damage)
-        return sorted(lines, key=lambda line: line["step"])
-
     def findings(self) -> list[dict[str, Any]]:
         """Findings during the run: beginnings and ends, in order."""
         return _effective(self.path / FOLDER / FINDINGS, schema.FindingLine, self.damage)
@@ -147,11 +138,10 @@ def open_run(path: str | Path) -> Run:
             raise RunError(f"{folder} is a file. Give the output_dir of a run, which is a folder.")
         if folder.name == FOLDER and ((folder / RUN).exists() or (folder / METRICS).exists()):
             folder = folder.resolve().parent
-        recorded = any((folder / FOLDER / name).exists() for name in (RUN, METRICS))
-        if not recorded and not _states(folder):
+        if not any((folder / FOLDER / name).exists() for name in (RUN, METRICS)):
             raise RunError(
-                f"{folder} is no run: it has no {FOLDER}/{RUN} and no checkpoint-*/{_STATE}."
-                f"{runs_near(folder)} Give the output_dir of a run that has logged at least once."
+                f"{folder} is no run with a record: it has no {FOLDER}/{RUN}.{runs_near(folder)} Give the output_dir "
+                "of a run that has logged at least once; report: true records a run that has no part of grpo_plus."
             )
         damage: list[str] = []
         info = _info(folder, damage)
@@ -241,7 +231,7 @@ def runs_near(path: Path) -> str:
     """A sentence about the runs and models in the nearest folder above a path, or in it; empty without any."""
     folder = next((each for each in (path, *path.parents) if each.is_dir()), Path())
     nearby: dict[str, set[str]] = {"runs": set(), "models": set()}
-    for pattern in (f"*/{FOLDER}/{RUN}", f"*/*/{FOLDER}/{RUN}", f"*/checkpoint-*/{_STATE}"):
+    for pattern in (f"*/{FOLDER}/{RUN}", f"*/*/{FOLDER}/{RUN}", "*/checkpoint-*/trainer_state.json"):
         nearby["runs"] |= {str(match.parent.parent) for match in folder.glob(pattern)}
     for pattern in ("*/config.json", "*/adapter_config.json"):
         nearby["models"] |= {str(match.parent) for match in folder.glob(pattern)} - nearby["runs"]
@@ -277,29 +267,3 @@ def _share(result: Any, least: float) -> Interval | None:
         return None
     value, low, high = (float(end) for end in ends)  # type: ignore[arg-type]
     return Interval(value, max(least, low), min(1.0, high)) if least <= value <= 1 else None
-
-
-def _states(folder: Path) -> list[Path]:
-    states = [path for path in folder.glob(f"checkpoint-*/{_STATE}") if _NUMBERED.fullmatch(path.parent.name)]
-    states.sort(key=lambda path: int(path.parent.name.rpartition("-")[2]))
-    return [*states, *([folder / _STATE] if (folder / _STATE).is_file() else [])]
-
-
-def _history(folder: Path, damage: list[str]) -> list[dict[str, Any]]:
-    """Metric entries of TRL's log in the form of the record; later states win."""
-    entries: dict[tuple[str, int], dict[str, Any]] = {}
-    for path in _states(folder):
-        try:
-            logged = json.loads(read_text(path))["log_history"]
-            for entry in map(_logged, logged):
-                entries[entry["kind"], entry["step"]] = entry
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            damage.append(f"{path.relative_to(folder)} cannot be read and was left out")
-    return list(entries.values())
-
-
-def _logged(raw: Any) -> dict[str, Any]:
-    step, figures = schema.reader(schema.Begin)(raw)["step"], schema.figures(raw)
-    values = {key: value for key, value in figures.items() if key not in {"step", "epoch"}}
-    kind = "eval" if any(key.startswith("eval_") for key in values) else "train"
-    return {"kind": kind, "step": step, "values": values}

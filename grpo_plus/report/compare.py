@@ -5,7 +5,7 @@ from typing import Any
 
 from grpo_plus.diagnosis.curves import MetricWindow
 from grpo_plus.record.reader import Run
-from grpo_plus.report.panels import ChartLine, Panel, judging, thinned
+from grpo_plus.report.panels import CHARTS, ChartLine, Panel, judging, label_of, thinned
 from grpo_verifiers.stats import Interval, difference, mean_and_spread
 
 Series = dict[int, float]
@@ -21,23 +21,6 @@ def lines_of(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return lines
 
 
-CHARTS = (
-    ("Groups that teach nothing", "Every advantage is 0.", "advantages/dead_group_fraction", "share"),
-    ("Groups with equal rewards", "Standard deviation 0.", "frac_reward_zero_std", "share"),
-    ("Spread of advantages", "Standard deviation over the batch.", "advantages/std", ""),
-    ("Explained variance of the critic", "Below 0: worse than a constant.", "critic/explained_variance", "share"),
-    ("Ranking accuracy of the reward model", "On held-out pairs.", "reward_model/accuracy", "share"),
-    ("KL to the reference", "Per token.", "kl", ""),
-    ("Entropy", "Of the policy, per token.", "entropy", ""),
-    ("Clipped tokens", "Share whose ratio left the trust region.", "clip_ratio/region_mean", "share"),
-    ("Completion length", "Mean of the batch.", "completions/mean_length", "tokens"),
-    ("Tokens saved by the engine", "Share of an update's tokens.", "engine/tokens_saved", "share"),
-    ("Time of a step", "Seconds of an optimizer step.", "step_time", "seconds"),
-    ("Gradient norm", "Before clipping.", "grad_norm", ""),
-)
-"""Title, note, metric and unit."""
-
-
 def compared(lines: Mapping[str, Sequence[Run]]) -> list[Panel]:
     """The charts of a comparison, without empty ones."""
     charts = [
@@ -49,7 +32,11 @@ def compared(lines: Mapping[str, Sequence[Run]]) -> list[Panel]:
             for where, mode in (("", ""), (" in evaluation", "eval_"))
             for label in _labels(lines)
         ),
-        *CHARTS,
+        *(
+            (title if len(keys) == 1 else f"{title}: {label_of(keys[0])}", note, keys[0], unit)
+            for title, note, keys, unit in CHARTS
+        ),
+        ("Time of a step", "Seconds of an optimizer step.", "step_time", "seconds"),
     ]
     several = any(len(runs) > 1 for runs in lines.values())
     means = " Lines are means over seeds, bands one standard deviation to either side." if several else ""

@@ -3,19 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from grpo_plus.diagnosis import RULES, Curves, Finding
-from grpo_plus.diagnosis.catalogue import replay
+from grpo_plus.diagnosis import RULES, Finding
 from grpo_plus.diagnosis.curves import MetricWindow
-from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.finding import RANK
-from grpo_plus.diagnosis.watch import PERMANENT
 from grpo_plus.record.reader import Run
 from grpo_plus.report.compare import at_the_end, overall
 from grpo_plus.report.panels import judging
 from grpo_verifiers.redaction import redact
 
-LOOKS = 60
-"""Steps of a run at which the rules run."""
 _FIELDS = tuple(Finding.__dataclass_fields__)
 
 
@@ -72,7 +67,7 @@ def _moved(run: Run, key: str, title: str, unit: str) -> dict[str, Any]:
 
 def facts(run: Run) -> dict[str, Any]:
     """Status, parts and settings of the run, for the head and the foot of the page."""
-    info: dict[str, Any] = redact(run.info)  # a record of stock TRL or of an older version may hold secrets
+    info: dict[str, Any] = redact(run.info)
     steps = [entry["step"] for entry in run.entries]
     times = [entry["time"] for entry in run.entries if isinstance(entry.get("time"), int | float)]
     began, ended = info.get("started"), info.get("ended") or (max(times) if times else None)
@@ -102,57 +97,25 @@ def facts(run: Run) -> dict[str, Any]:
     }
 
 
-def curves_of(run: Run) -> Curves:
-    """The curves of a run, with the facts that its record holds."""
-    info, parts = run.info, run.info.get("parts") or {}
-    model = info.get("model") or {}
-    facts = facts_of(
-        info.get("config") or {},
-        advantage=(parts.get("advantage") or {}).get("name"),
-        grouped=(parts.get("advantage") or {}).get("grouped", True),
-        lora=bool(model.get("adapter")),
-        verifiers=parts.get("verifiers") or (),
-        evaluating=parts.get("eval_verifiers") or (),
-    )
-    weights = [one.get("weight") for one in parts.get("rewards") or ()]
-    facts["reward_scale"] = sum(1.0 if weight is None else abs(weight) for weight in weights) or facts["reward_scale"]
-    return Curves({key: run.series(key) for key in run.metrics()}, facts)
-
-
 def findings(run: Run) -> list[dict[str, Any]]:
-    """Each finding of a run once, most severe first: `Finding`'s fields, ``since``, and ``until``, None if open.
-
-    Findings that the run recorded come first; the rules over the record add those that an older version, or stock TRL,
-    did not record.
-    """
-    merged: dict[str, dict[str, Any]] = {}
-    curves = curves_of(run)
-    steps = sorted({entry["step"] for entry in run.entries})
-    looks = steps[:: max(1, len(steps) // LOOKS)]
-    for name, (judged, since, until) in replay(curves, [*looks, *steps[-1:]]).items():
-        merged[name] = {**judged.as_data(), "since": since, "until": until}
-    written: dict[str, dict[str, Any]] = {}
+    """Each recorded finding once, most severe first: `Finding`'s fields, ``since``, and ``until``, None if open."""
+    recorded: dict[str, dict[str, Any]] = {}
     for line in run.findings():
         name = line["name"]
         if line.get("ends"):
-            if name in written:
-                written[name]["until"] = line["step"]
-        else:
-            since = written[name]["since"] if name in written else line["step"]
-            empty = Finding(name, "warning", "", "", "").as_data()
-            values = {key: line[key] for key in _FIELDS if line.get(key) is not None}
-            written[name] = {**empty, **values, "since": since, "until": None}
-    for name, one in written.items():
-        if name in PERMANENT or name not in merged:
-            merged[name] = one
-        else:  # the newest figures, and the recorded beginning
-            merged[name] = {**merged[name], "since": one["since"], "until": one["until"]}
+            if name in recorded:
+                recorded[name]["until"] = line["step"]
+            continue
+        since = recorded[name]["since"] if name in recorded else line["step"]
+        empty = Finding(name, "warning", "", "", "").as_data()
+        values = {key: line[key] for key in _FIELDS if line.get(key) is not None}
+        recorded[name] = {**empty, **values, "since": since, "until": None}
     places = {name: place for place, name in enumerate(RULES)}
 
     def grave(one: Mapping[str, Any]) -> tuple[bool, int, int]:
         return one["until"] is not None, RANK.get(one["severity"], 1), places.get(one["name"], len(places))
 
-    order = sorted(merged.values(), key=grave)
+    order = sorted(recorded.values(), key=grave)
     return [one for one in order if one["until"] is None or one["severity"] != "note"]
 
 

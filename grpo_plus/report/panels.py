@@ -1,8 +1,7 @@
-"""The charts of a single run, and the section of its page on sampling."""
+"""The charts of a single run."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from grpo_plus.record.reader import Run
 
@@ -39,22 +38,90 @@ class Panel:
     wide: bool = False
 
 
+CHARTS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+    (
+        "Groups that teach nothing",
+        "Dead: every advantage of the group is 0. Lower is better: dead groups cost rollouts.",
+        ("advantages/dead_group_fraction", "frac_reward_zero_std", "advantages/zero_fraction"),
+        "share",
+    ),
+    (
+        "Dead groups and their fates",
+        "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups.",
+        ("dead_groups/dead", "dead_groups/replaced", "dead_groups/stopped", "dead_groups/still_dead"),
+        "share",
+    ),
+    (
+        "Prompts by how they are solved",
+        "Share that is always solved (died out), never, or not sampled yet. The rest alone teaches anything.",
+        ("selection/died_out", "selection/impossible", "selection/unseen"),
+        "share",
+    ),
+    (
+        "Calls of tools",
+        "Over a generation batch: how many, and how many ended badly.",
+        ("tools/calls", "tools/errors", "tools/late", "tools/died", "tools/unknown", "tools/bad_arguments"),
+        "",
+    ),
+    (
+        "Explained variance of the critic",
+        "Share of the returns' variance that its values explain. 1: exact; 0 and below: no better than a constant.",
+        ("critic/explained_variance",),
+        "share",
+    ),
+    (
+        "Ranking accuracy of the reward model",
+        "Share of test pairs in their right order, after each training. A half is chance.",
+        ("reward_model/accuracy",),
+        "share",
+    ),
+    ("KL to the reference", "Per token.", ("kl",), ""),
+    ("Entropy", "Of the policy, per token.", ("entropy",), ""),
+    (
+        "Clipped tokens",
+        "Share whose ratio left the trust region, by side.",
+        ("clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean", "cispo_clip_ratio"),
+        "share",
+    ),
+    (
+        "Completion length",
+        "Mean, shortest and longest of the batch.",
+        ("completions/mean_length", "completions/min_length", "completions/max_length"),
+        "tokens",
+    ),
+    ("Cut off", "Share that ran out of tokens.", ("completions/clipped_ratio",), "share"),
+    (
+        "Engine savings",
+        "Share of an update's work that never ran, for the same gradient.",
+        ("engine/tokens_saved", "engine/rows_skipped"),
+        "share",
+    ),
+    ("Gradient norm", "Before clipping.", ("grad_norm",), ""),
+)
+"""Title, note, metrics and unit; a comparison of runs shows the first metric of each."""
+
+
+def label_of(key: str) -> str:
+    """The label of a metric's line.
+
+    >>> label_of("dead_groups/still_dead")
+    'still dead'
+    """
+    return key.rpartition("/")[2].replace("_", " ")
+
+
 def single(run: Run) -> list[Panel]:
     """The charts of one run, without empty ones."""
-
-    def chart(title: str, note: str, metrics: dict[str, str], unit: str = "") -> Panel:
-        return Panel(title, note, metric_lines(run, metrics), unit=unit)
-
-    keys = run.metrics()
+    logged = run.metrics()
     labels = judging(run)
-    rewards = _named(keys, "rewards/", "/mean")
+    rewards = _named(logged, "rewards/", "/mean")
     tested = metric_lines(run, {"eval_reward": "evaluation", "eval_score": "score in evaluation"}, role="eval")
     panels = [
         Panel(
             "Reward",
             "Mean over the batch, with one standard deviation to either side"
             + ("; dots are evaluation" * bool(tested))
-            + (", whose score is the weighted sum of the verifiers that only evaluate" * ("eval_score" in keys))
+            + (", whose score is the weighted sum of the verifiers that only evaluate" * ("eval_score" in logged))
             + ".",
             [*_with_spread(run), *tested],
             wide=True,
@@ -72,79 +139,13 @@ def single(run: Run) -> list[Panel]:
         ),
         *([_rewards(run, rewards)] if len(rewards) > 1 or set(rewards) != set(labels) else []),
         *(_statuses(run, label) for label in labels),
-        *(_statuses(run, label, "eval_") for label in labels if f"verifiers/{label}/status/correct" not in keys),
+        *(_statuses(run, label, "eval_") for label in labels if f"verifiers/{label}/status/correct" not in logged),
         _fan(run),
-        chart(
-            "Groups that teach nothing",
-            "Dead: every advantage of the group is 0. Lower is better: dead groups cost rollouts.",
-            {
-                "advantages/dead_group_fraction": "dead groups",
-                "frac_reward_zero_std": "equal rewards",
-                "advantages/zero_fraction": "advantages of 0",
-            },
-            "share",
-        ),
-        chart(
-            "Calls of tools",
-            "Over a generation batch: how many, and how many ended badly.",
-            {
-                "tools/calls": "calls",
-                "tools/errors": "errors",
-                "tools/late": "late",
-                "tools/died": "died",
-                "tools/unknown": "unknown tools",
-                "tools/bad_arguments": "bad arguments",
-            },
-        ),
-        chart("Calls by tool", "Over a generation batch.", _of_tools(keys, "/calls")),
-        chart("Time by tool", "Seconds in each tool over a generation batch.", _of_tools(keys, "/seconds"), "seconds"),
-        chart(
-            "Value against return",
-            "Means over the trained tokens: the critic's expectation, and its target.",
-            {"critic/value": "value", "critic/return": "return"},
-        ),
-        chart(
-            "Explained variance of the critic",
-            "Share of the returns' variance that its values explain, before it learns from them. 1: exact; 0: no "
-            "better than a constant; below: worse.",
-            {"critic/explained_variance": "explained"},
-            "share",
-        ),
-        chart(
-            "Ranking accuracy of the reward model",
-            "Share of pairs in their right order: test pairs after each training, fresh before it. A half is chance.",
-            {"reward_model/accuracy": "test", "reward_model/fresh_accuracy": "fresh"},
-            "share",
-        ),
-        chart("KL to the reference", "Per token.", {"kl": "KL"}),
-        chart("Entropy", "Of the policy, per token.", {"entropy": "entropy"}),
-        chart(
-            "Clipped tokens",
-            "Share whose ratio left the trust region, by side.",
-            {
-                "clip_ratio/region_mean": "both",
-                "clip_ratio/low_mean": "below",
-                "clip_ratio/high_mean": "above",
-                "cispo_clip_ratio": "capped",
-            },
-            "share",
-        ),
-        Panel(
-            "Completion length",
-            "Mean, between the shortest and the longest of the batch.",
-            _between(run, "completions/mean_length", "completions/min_length", "completions/max_length"),
-            unit="tokens",
-        ),
-        chart("Cut off", "Share that ran out of tokens.", {"completions/clipped_ratio": "cut off"}, "share"),
-        chart(
-            "Engine savings",
-            "Share of an update's work that never ran, for the same gradient.",
-            {"engine/tokens_saved": "tokens", "engine/rows_skipped": "rows"},
-            "share",
+        *(
+            Panel(title, note, metric_lines(run, {key: label_of(key) for key in keys}), unit=unit)
+            for title, note, keys, unit in CHARTS
         ),
         _times(run),
-        chart("Loss", "Its size means little in itself; jumps do.", {"loss": "loss"}),
-        chart("Gradient norm", "Before clipping.", {"grad_norm": "norm"}),
     ]
     return [panel for panel in panels if panel.lines]
 
@@ -200,15 +201,6 @@ def _with_spread(run: Run) -> list[ChartLine]:
     return [ChartLine("train", steps, values, low, high)]
 
 
-def _between(run: Run, key: str, low: str, high: str) -> list[ChartLine]:
-    lows, highs = (dict(zip(*run.series(name), strict=True)) for name in (low, high))
-    lines = metric_lines(run, {key: "mean"})
-    if not lines or not lows or not highs:
-        return lines
-    steps, values = lines[0].steps, lines[0].values
-    return [ChartLine("mean", steps, values, list(map(lows.get, steps, values)), list(map(highs.get, steps, values)))]
-
-
 def _rewards(run: Run, names: Sequence[str]) -> Panel:
     trained = {f"rewards/{name}/mean": name for name in names}
     tested = {f"eval_rewards/{name}/mean": f"{name}, evaluation" for name in names}
@@ -253,109 +245,3 @@ def thinned(count: int, most: int = POINTS) -> Iterable[int]:
     if count <= most:
         return range(count)
     return sorted({*(position * count // most for position in range(most)), count - 1})
-
-
-def _of_tools(keys: Iterable[str], end: str) -> dict[str, str]:
-    start = "tools/"
-    return {
-        key: key[len(start) : -len(end)]
-        for key in keys
-        if key.startswith(start) and key.count("/") > 1 and key.endswith(end)
-    }
-
-
-VISITS = 100
-"""Most pass rates of a prompt on a page."""
-KINDS = {
-    "died_out": ("always solved", "correct"),
-    "between": ("sometimes solved", "partial"),
-    "impossible": ("never solved", "wrong"),
-    "unseen": ("not sampled yet", "not_applicable"),
-}
-
-
-def prompt_section(run: Run) -> dict[str, Any] | None:
-    """Charts, counts and sampled prompts for the page's script; None for a run that chose nothing."""
-    lines = run.prompts()
-    panels = [panel for panel in (_kinds(lines), _completions(run), _dead(run)) if panel.lines]
-    if not panels:
-        return None
-    last = lines[-1] if lines else {}
-    return {
-        "panels": [asdict(panel) for panel in panels],
-        "kinds": [[label, last[name]] for name, (label, _) in KINDS.items() if last],
-        "graded": bool(last.get("graded")),
-        "steps": [lines[0]["step"], last["step"]] if lines else [],
-        "prompts": _sampled(lines),
-    }
-
-
-def _kinds(lines: Sequence[Mapping[str, Any]]) -> Panel:
-    chosen = [lines[at] for at in thinned(len(lines))]
-    totals = [max(1, sum(line[name] for name in KINDS)) for line in chosen]
-    return Panel(
-        "Prompts by how they are solved",
-        "Share of the prompts. Only those that are sometimes solved teach anything.",
-        [
-            ChartLine(
-                label,
-                [line["step"] for line in chosen],
-                [line[name] / total for line, total in zip(chosen, totals, strict=True)],
-                role=role,
-            )
-            for name, (label, role) in KINDS.items()
-            if any(line[name] for line in chosen)
-        ],
-        kind="stack",
-        unit="share",
-        wide=True,
-    )
-
-
-def _completions(run: Run) -> Panel:
-    count = next((entry["values"].get("completions") for entry in run.entries if entry["kind"] == "batch"), None)
-    lines = metric_lines(run, {"dead_groups/drawn": "sampled"})
-    if lines and isinstance(count, int | float):
-        stopped = dict(zip(*run.series("dead_groups/stopped"), strict=True))
-        idle = dict(zip(*run.series("advantages/zero_fraction"), strict=True))
-        steps = lines[0].steps
-        lines.append(ChartLine("trained on", steps, [count * (1 - stopped.get(step, 0.0)) for step in steps]))
-        if idle:
-            shared = [step for step in steps if step in idle]
-            lines.append(ChartLine("with an advantage", shared, [count * (1 - idle[step]) for step in shared]))
-    note = "Of a generation batch. Sampling is the cost; only completions with an advantage teach."
-    return Panel("Completions sampled and trained on", note, lines)
-
-
-def _dead(run: Run) -> Panel:
-    became = {
-        "dead_groups/dead": "dead at first",
-        "dead_groups/replaced": "replaced",
-        "dead_groups/stopped": "stopped early",
-        "dead_groups/still_dead": "still dead",
-    }
-    return Panel(
-        "Dead groups and their fates",
-        "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups. Still dead: they cost a place.",
-        metric_lines(run, became),
-        unit="share",
-    )
-
-
-def _sampled(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    texts: dict[str, str] = {}
-    visits: dict[str, list[tuple[int, float]]] = {}
-    draws: dict[str, float] = {}
-    for line in lines:
-        texts |= line.get("texts") or {}
-        for each in line.get("changed") or []:
-            visits.setdefault(each["prompt"], []).append((line["step"], each["rate"]))
-            draws[each["prompt"]] = each["drawn"]
-    return [
-        {
-            "text": texts.get(key, f"prompt {key[:8]}"),
-            "drawn": draws[key],
-            "visits": [rates[at] for at in thinned(len(rates), VISITS)],
-        }
-        for key, rates in visits.items()
-    ]

@@ -17,7 +17,7 @@ from grpo_plus.record.reader import Run, open_run
 from grpo_plus.report.compare import compared, lines_of, names, table, verdicts
 from grpo_plus.report.escape import escape_all, escape_controls
 from grpo_plus.report.headline import facts, tiles
-from grpo_plus.report.panels import every_metric, prompt_section, single
+from grpo_plus.report.panels import every_metric, single
 from grpo_plus.report.shape import shape_group, summary
 from grpo_verifiers.files import write_atomic, write_named
 
@@ -82,7 +82,6 @@ def page_data(runs: Sequence[Run]) -> dict[str, Any]:
             for run, name in zip(runs, names(runs), strict=True)
         ],
         "panels": [asdict(panel) for panel in panels],
-        "drawn": None if several else prompt_section(runs[0]),
         "tiles": [] if several else tiles(runs[0]),
         "table": table(lines) if several else [],
         "verdicts": verdicts(lines) if several else [],
@@ -138,7 +137,6 @@ SCRIPTS = (
     "estimators.js",
     "playground.js",
     "inspector.js",
-    "drawn.js",
     "findings.js",
     "page.js",
 )

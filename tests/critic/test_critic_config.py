@@ -123,7 +123,7 @@ def test_a_start_in_4_bits_is_refused_as_a_model_of_its_own(build, tmp_path):
     small = str(tmp_path / "small")
     AutoModelForCausalLM.from_pretrained(tmp_path / "full", quantization_config=quantisation).save_pretrained(small)
     AutoTokenizer.from_pretrained(tmp_path / "full").save_pretrained(small)
-    words = rf"critic: model is '{small}', whose weights are stored in 4 bits and .* set model to .* or on: adapter"
+    words = rf"critic: model is '{small}', whose weights are stored quantised and .* set model to .* or on: adapter"
     with pytest.raises(ConfigError, match=words):
         build({"on": "model"}, model=small, lora=True)
 

@@ -63,7 +63,9 @@ def test_a_run_of_nothing_but_dead_groups_says_why_in_log_record_and_report(run,
     assert [one.name for one in told] == ["dead_groups", "truncated"]
     assert trainer.pipeline.diagnosis.outcome == "learned nothing"
     written = lines(tmp_path / "out")
-    assert [(line["name"], line["step"]) for line in written] == [("dead_groups", 3), ("truncated", 3)]
+    assert [(line["name"], line["step"]) for line in written] == [
+        (name, step) for step in (3, 6) for name in ("dead_groups", "truncated")
+    ], "as they begin, and with the last figures"
     facts = page_data([open_run(tmp_path / "out")])["runs"][0]
     assert (facts["status"], facts["outcome"]) == ("done", "learned nothing")
 
@@ -137,7 +139,7 @@ def test_what_grows_graver_is_said_written_told_and_ends_the_run_again(run, tmp_
     written = [
         (line["step"], line["severity"]) for line in lines(tmp_path / "out") if line.get("name") == "dead_groups"
     ]
-    assert written == [(3, "warning"), (5, "severe")]
+    assert list(dict.fromkeys(written)) == [(3, "warning"), (5, "severe")]
 
 
 @pytest.mark.slow
@@ -207,16 +209,8 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
 
 PROBLEMS = {
     "unknown finding": ({"diagnosis": {"stop_on": ["dead_group"]}}, "stop_on: unknown finding 'dead_group'. Did you mean 'dead_groups'?"),
-    "hacking without a judge": ({"diagnosis": {"stop_on": ["hacking"]}, "verifiers": ["math"]}, "there is no judge, and no evaluation by a verifier"),
-    "a judge without evaluations": (
-        {"diagnosis": {"stop_on": ["hacking"]}, "eval_verifiers": ["math"]}, "set diagnosis: {judge: strict}, or eval_verifiers and eval_strategy, or remove it",
-    ),
-    "a judge of form": (
-        {"diagnosis": {"stop_on": ["hacking"]}, "eval_verifiers": ["think_format"], "eval_strategy": "steps", "eval_steps": 5}, "stop_on has 'hacking'",
-    ),
+    "hacking without a judge": ({"diagnosis": {"stop_on": ["hacking"]}, "verifiers": ["math"]}, "there is no judge, so it cannot begin: set diagnosis: {judge: strict}, or remove it"),
     "no critic": ({"diagnosis": {"stop_on": ["critic_useless"]}}, "stop_on has 'critic_useless', but there is no critic, so it cannot begin: set critic"),
-    "no reward model": ({"diagnosis": {"stop_on": "nan,reward_model_chance"}}, "there is no reward_model"),
-    "no states": ({"diagnosis": {"stop_on": ["states_all_different"]}}, "there is no advantage: gigpo"),
     "no twin": ({"diagnosis": {"judge": "strict"}, "verifiers": ["exact"]}, "none has a stricter twin"),
     "no such verifier": ({"diagnosis": {"judge": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
     "no such option": ({"diagnosis": {"judge": "strict", "evry": 3}}, "Did you mean 'every'"),
@@ -236,8 +230,7 @@ def test_every_problem_of_the_fields_is_found(case):
 
 
 def test_names_may_be_given_as_one_text_and_a_twin_is_made_of_lenient_options():
-    judged = {"eval_verifiers": ["math"], "eval_strategy": "steps", "eval_steps": 5}
-    config = GRPOPlusConfig(**BASE, **judged, diagnosis={"stop_on": "hacking, nan,dead_groups"})
+    config = GRPOPlusConfig(**BASE, diagnosis={"judge": "exact", "stop_on": "hacking, nan,dead_groups"})
     assert config.recipe.stop_on == ("hacking", "nan", "dead_groups")
     assert set(config.recipe.stop_on) < RULES.keys()
     lenient = {"name": "math", "conflicts": "last", "last_number": True}

@@ -6,7 +6,6 @@ import random
 import pytest
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.diagnosis import Curves, diagnose
 from grpo_plus.diagnosis.hacking import RewardCheck, alarm, finding, look_number
 from grpo_plus.training.observers.monitor import HackingMonitor
 
@@ -188,20 +187,6 @@ def test_curves_that_are_the_same_never_alarm_whatever_the_scale():
         assert not any(alarm(same[:count], (scale, 1.0)) for count in range(6, 41))
         alone = [RewardCheck(check.step, 1, check.reward, check.judge) for check in same]
         assert not any(alarm(alone[:count], (scale, 1.0)) for count in range(6, 41))
-
-
-@pytest.mark.parametrize("spread", [0.02, 0.05, 0.1, 0.15, 0.3, 0.5])
-@pytest.mark.parametrize("facts", [{}, {"reward_scale": 1.0}], ids=["unknown", "known"])
-def test_evaluations_whose_spread_is_small_do_not_alarm_where_judge_and_reward_agree(spread, facts):
-    rng, steps = random.Random(1), list(range(10, 301, 10))
-    rewards = [0.2 + 0.5 * at / 29 for at in range(30)]
-    for noise in (0.0, 0.01):
-        judged = [value + rng.gauss(0, noise) for value in rewards]
-        series = {"eval_reward": (steps, rewards), "eval_reward_std": (steps, [spread] * 30), "eval_verifiers/strict/mean": (steps, judged)}  # fmt: skip
-        assert [one.name for one in diagnose(Curves(series, {"judges": ["strict"], **facts}))] == []
-    flat = [0.2 + rng.gauss(0, 0.01) for _ in steps]
-    hacked = {**series, "eval_verifiers/strict/mean": (steps, flat)}
-    assert [one.name for one in diagnose(Curves(hacked, {"judges": ["strict"], **facts}))] == ["hacking"]
 
 
 def test_more_prompts_a_check_find_no_less():

@@ -278,7 +278,7 @@ def test_an_adapter_of_its_own_stands_on_a_base_in_4_bits(in_4_bits):
 @pytest.mark.parametrize("field", ["model", "start"])
 def test_a_model_in_4_bits_is_refused_as_one_to_train(in_4_bits, tmp_path, field):
     in_4_bits.save_pretrained(tmp_path / "small")
-    with pytest.raises(HeadError, match=rf"{field} is .*small', whose weights are stored in 4 bits .* or on: adapter"):
+    with pytest.raises(HeadError, match=rf"{field} is .*small', whose weights are stored quantised .* or on: adapter"):
         ModelTrunk(str(tmp_path / "small"), vocabulary=90, field=field)
 
 

@@ -15,7 +15,6 @@ from trl import GRPOConfig
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.memory.errors import StepTooLargeError, is_out_of_memory
 from grpo_plus.testing import make_tiny_model
-from grpo_verifiers.errors.messages import size_text
 from tests.device import FLOAT32, ON_CPU
 from tests.qlora.runs import Gradients, assert_same_gradients, lora, nf4, spread
 
@@ -323,8 +322,7 @@ def test_a_retry_in_one_part_draws_the_same_dropout(make):
     go(smooth)
     card = Card(rough, "backward", 0, times=1)
     shrink = rough.engine
-    inner = rough.pipeline.retry._update._seams
-    object.__setattr__(inner, "shrink", lambda tokens: None)  # the parts stay as they were
+    rough.pipeline.retry._shrink = lambda tokens: None  # the parts stay as they were
     go(rough)
     assert (card.failures, shrink.tokens_per_pass) == (1, 500)
     assert_same_run(smooth, rough)
@@ -401,10 +399,7 @@ class TestEndings:
     def test_the_optimizers_step(self, make, kind):
         run = make(kind, optim="adamw_torch")
         run.create_optimizer().register_step_pre_hook(oom)
-        found = self.ends(run, r"in the optimizer's step: .* of adamw_torch .* about [\d.]+ [KM]iB.*paged_adamw_8bit")
-        assert ("use_peft: true" in found) == (kind == "full")
-        moments = 2 * sum(p.nbytes for p in run.model.parameters() if p.requires_grad)
-        assert f"about {size_text(moments)}" in found
+        self.ends(run, r"in the optimizer's step: .*paged_adamw_8bit.*use_peft: true")
 
     @pytest.mark.sample(0, 1)
     @pytest.mark.parametrize("kind", KINDS)

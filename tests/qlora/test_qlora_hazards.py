@@ -303,13 +303,6 @@ def test_a_checkpoint_that_is_stored_in_4_bits_loads_and_trains(folder, tmp_path
     assert all(torch.equal(after[key], value) for key, value in before.items())
 
 
-@pytest.mark.parametrize(("rate", "warned"), [(1e-6, True), (2e-5, False)])
-def test_a_low_rate_is_warned_of(folder, tmp_path, caplog, rate, warned):
-    with caplog.at_level(logging.WARNING):
-        trainer(folder, config(tmp_path, learning_rate=rate))
-    assert (f"learning_rate is {rate}: adapters need about ten times" in caplog.text) == warned
-
-
 def guard(capacity, model, args, quantisation):
     """The guard's checks before anything loads, on a card of this size."""
     further = {"quantization_config": quantisation, "peft_config": lora()}

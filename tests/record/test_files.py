@@ -221,7 +221,7 @@ def test_a_line_cut_anywhere_by_a_kill_leaves_the_lines_before_and_room_for_more
         before = [line["step"] for line in read_lines(path) if line is not None]
         assert before == ([1, 2] if cut >= len(whole) - 1 else [1])
         append_line(path, {"step": 3})
-        assert [line and line["step"] for line in read_lines(path)] == [*before, 3]
+        assert [line["step"] for line in read_lines(path) if line is not None] == [*before, 3]
 
 
 def test_a_line_that_a_full_disk_does_not_take_is_left_out_whole(small_disk):

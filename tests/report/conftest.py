@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, RUN, append_line, dump
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, dump
 from grpo_verifiers.files import write_atomic
 
 STATUSES = ("correct", "wrong", "unparsable")
@@ -87,40 +87,6 @@ def made_run(tmp_path):
         return write_run(tmp_path / name, **settings)
 
     return make
-
-
-def add_prompts(folder, *, steps=10, prompts=30, text="What is {0} + {0}?", seed=0):
-    """Prompts from easy to hard, each drawn now and then, and what became of dead groups."""
-    rng = random.Random(seed)
-    drawn, rates, told, lines, metrics = [0] * prompts, [None] * prompts, set(), [], []
-    for step in range(1, steps + 1):
-        changed, texts = [], {}
-        for at in rng.sample(range(prompts), max(1, prompts // 5)):
-            ease = 6 * (at / prompts - 0.5) + 5 * (step / steps - 0.4)
-            fresh = sum(rng.random() < 1 / (1 + math.exp(-ease)) for _ in range(8)) / 8
-            drawn[at] += 1
-            rates[at] = fresh if rates[at] is None else 0.3 * rates[at] + 0.7 * fresh
-            changed.append({"prompt": f"{at:016x}", "drawn": float(drawn[at]), "rate": round(rates[at], 4)})
-            if at not in told:
-                told.add(at)
-                texts[f"{at:016x}"] = text.format(at)
-        seen = [rate for rate in rates if rate is not None]
-        died, never = sum(rate > 15 / 16 for rate in seen), sum(rate < 1 / 16 for rate in seen)
-        line = {"kind": "prompts", "step": step, "impossible": never, "died_out": died, "graded": False, "texts": texts}
-        line |= {"between": len(seen) - died - never, "unseen": prompts - len(seen), "changed": changed}
-        lines.append(line)
-        dead = round(rng.choice([0.25, 0.5, 0.5, 0.75]), 3)
-        values = {"dead_groups/dead": dead, "dead_groups/replaced": dead / 2, "dead_groups/still_dead": dead / 2}
-        values |= {"dead_groups/drawn": 64.0 * (1 + dead), "dead_groups/rounds": 2.0}
-        values |= {"selection/effective": 0.9 - 0.4 * step / steps, "selection/contrast": 0.3 + 0.3 * step / steps}
-        metrics.append({"kind": "train", "step": step, "time": 0, "values": values})
-        batch = {"quantiles": [0.0] * 7, "completions": 64}
-        metrics.append({"kind": "batch", "step": step, "time": 0, "values": batch})
-    place = folder / FOLDER
-    (place / PROMPTS).write_text("".join(dump(line) + "\n" for line in lines))
-    with (place / METRICS).open("a") as file:
-        file.write("".join(dump(line) + "\n" for line in metrics))
-    return folder
 
 
 @pytest.fixture

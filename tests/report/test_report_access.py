@@ -4,7 +4,6 @@ import pytest
 
 from grpo_plus.record.files import FINDINGS, FOLDER, append_line
 from grpo_plus.report.write import write_report
-from tests.report.conftest import add_prompts
 from tests.report.test_report_browser import Page
 from tests.report.test_report_findings import HACKED
 from tests.report.test_report_turns import add_turns, turn
@@ -46,7 +45,7 @@ return found;
 
 def everything(made_run, add_group):
     """A run whose page has all its sections and findings, all statuses, turns, values of a critic and shaded tokens."""
-    run = add_prompts(made_run("whole", per_token=True, status="failed", error="ValueError: a word"))
+    run = made_run("whole", per_token=True, status="failed", error="ValueError: a word")
     statuses = ["correct", "partial", "wrong", "unparsable", "timeout", "error", "not_applicable"]
     answers = [("one two three four", status, "because") for status in statuses]
     values = [[0.1 * step for step in range(6)] for _ in answers]

@@ -1,15 +1,24 @@
-"""Findings stands on the page: from what the run wrote down, and by the same rules over any record."""
-
-import json
+"""Findings on the page: those that the run recorded."""
 
 import pytest
 
 from grpo_plus.record import open_run
-from grpo_plus.record.files import FINDINGS, FOLDER, METRICS, RUN, append_line, dump
+from grpo_plus.record.files import FINDINGS, FOLDER, append_line
 from grpo_plus.report.write import page_data, write_report
 from tests.report.test_report_browser import Page
 
-DEAD = {"reward": 0.0, "reward_std": 0.0, "advantages/dead_group_fraction": 1.0, "completions/clipped_ratio": 0.28}
+DEAD = {
+    "kind": "finding", "step": 6, "name": "dead_groups", "severity": "severe", "evidence": "100% of the groups are dead",
+    "cause": "28% of the completions are cut off", "remedy": "raise max_completion_length", "outcome": "learned nothing",
+    "values": {"advantages/dead_group_fraction": 1.0}, "steps": [2, 6], "examples": [],
+}  # fmt: skip
+CUT = {
+    "kind": "finding",
+    "step": 6,
+    "name": "truncated",
+    "severity": "warning",
+    "evidence": "28% of the completions are cut off",
+}
 EXAMPLE = {
     "step": 8, "prompt": "3+4=", "completion": "1 2 3 4 5 6 7 </script><b>", "reward": 1.0, "judge": 0.0, "reason": "'1 2 3' is not '7'",
 }  # fmt: skip
@@ -20,14 +29,10 @@ HACKED = {
 }  # fmt: skip
 
 
-def dead_run(made_run, steps=12, since=0, until=99, **info):
-    run = made_run(steps=1, **info)
-    (run / FOLDER / METRICS).write_text("")
-    for step in range(1, steps + 1):
-        alive = DEAD | {"reward": 0.5, "reward_std": 0.5, "advantages/dead_group_fraction": 0.1}
-        alive["completions/clipped_ratio"] = 0.0
-        values = DEAD if since < step <= until else alive
-        append_line(run / FOLDER / METRICS, {"kind": "train", "step": step, "time": 0, "values": values})
+def dead_run(made_run, *further, **info):
+    run = made_run(steps=12, **info)
+    for line in (CUT, DEAD, *further):
+        append_line(run / FOLDER / FINDINGS, line)
     return run
 
 
@@ -36,20 +41,19 @@ def facts_of(run):
 
 
 def test_a_run_that_learned_nothing_says_so_and_why(made_run):
-    facts = facts_of(dead_run(made_run, config={"max_completion_length": 48}))
+    last = DEAD | {"step": 12, "evidence": "99% of the groups are dead"}
+    facts = facts_of(dead_run(made_run, last))
     assert (facts["status"], facts["outcome"]) == ("done", "learned nothing")
     dead, cut = facts["findings"]
     assert (dead["name"], dead["severity"], dead["since"], dead["until"]) == ("dead_groups", "severe", 6, None)
-    assert "28% of the completions are cut off" in dead["cause"]
-    assert "(now 48) to 96" in dead["remedy"]
+    assert (dead["evidence"], dead["remedy"]) == ("99% of the groups are dead", "raise max_completion_length")
     assert (dead["values"]["advantages/dead_group_fraction"], cut["name"]) == (1.0, "truncated")
 
 
 def test_what_is_over_is_told_with_both_ends_and_a_sound_run_has_none(made_run):
-    facts = facts_of(dead_run(made_run, steps=40, until=12))
+    facts = facts_of(dead_run(made_run, {"kind": "finding", "step": 10, "name": "dead_groups", "ends": True}))
     found = {one["name"]: (one["since"], one["until"]) for one in facts["findings"]}
-    assert found["dead_groups"][0] == 6
-    assert 13 <= found["dead_groups"][1] <= 17
+    assert found == {"truncated": (6, None), "dead_groups": (6, 10)}
     assert (facts["outcome"], facts_of(made_run("sound", steps=40))["findings"]) == ("", [])
     facts = facts_of(dead_run(made_run, name="going", status="running", host="elsewhere"))
     assert facts["outcome"] == ""
@@ -76,15 +80,6 @@ def test_a_resumed_run_takes_back_what_was_found_later(made_run):
     for line in (HACKED, {"kind": "begin", "step": 5, "time": 0}):
         append_line(run / FOLDER / FINDINGS, line)
     assert facts_of(run)["findings"] == []
-
-
-def test_a_record_without_a_config_is_judged_as_well(made_run):
-    run = dead_run(made_run)
-    info = json.loads((run / FOLDER / RUN).read_text())
-    for name in ("config", "parts", "model"):
-        info.pop(name)
-    (run / FOLDER / RUN).write_text(dump(info))
-    assert facts_of(run)["outcome"] == "learned nothing"
 
 
 @pytest.mark.slow

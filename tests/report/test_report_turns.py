@@ -35,12 +35,10 @@ def test_turns_are_shaped_with_shades_and_moved_behind_what_was_left_off():
 def test_a_run_with_tools_has_their_charts_and_others_have_none(made_run):
     folder = made_run("tools", steps=3)
     assert not [panel for panel in single(open_run(folder)) if "tool" in panel.title and any(panel.lines)]
-    values = {"tools/calls": 4.0, "tools/late": 1.0, "tools/add/calls": 3.0, "tools/add/seconds": 0.5}
+    values = {"tools/calls": 4.0, "tools/late": 1.0}
     append_line(folder / FOLDER / METRICS, {"kind": "train", "step": 3, "time": 0, "values": values})
     panels = {panel.title: panel for panel in single(open_run(folder))}
     assert {line.label: line.values for line in panels["Calls of tools"].lines} == {"calls": [4.0], "late": [1.0]}
-    assert [(line.label, line.values) for line in panels["Calls by tool"].lines] == [("add", [3.0])]
-    assert [(line.label, line.values) for line in panels["Time by tool"].lines] == [("add", [0.5])]
 
 
 @pytest.mark.needs("chromium")

@@ -85,14 +85,13 @@ def differences(one, other):
 
 
 UNLIKE = {
-    r"Recorder\._budget\.(_began|_since|_spent)$|Recorder\._status\.started|Recorder\._reports|StepClock\._since": "times",
+    r"Recorder\._status\.started|StepClock\._since": "times",
     r"Recorder\._budget\._withdrawn|Recorder\._status\.resumed_from": "says that the run was resumed",
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|_cursor\._order|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned|LeanRollouts\.rollout\.(_logged|stock)": "said once by each process", r"host\.pipeline\.saving\.": "of a checkpoint under way",
     r"LeanRollouts\._lists|\.verdicts|AllowedTokenScoring\._(turns|sampler|served)": "of a generation batch, until the next",
-    r"PromptStats\._(texts|missing|written)": "of lines in the record, which are compared",
     r"Verifiers\._rows_checked": "looked at anew",
-    r"Retry\._update\._window": "of an accumulation window that is over",
+    r"Retry\._window": "of an accumulation window that is over",
     r"^host\._logs": "of a table that is written only with log_completions",
     r"PromptSampler\._data": "of the checkpoint that it was resumed from", r"DataPosition\._saved": "of the checkpoint that it was resumed from",
     r"DataPosition\._measured": "figures of the last step: what the record says of them is compared",

@@ -168,7 +168,7 @@ def test_the_reference_of_another_dtype_is_refused(build, trained, tmp_path):
 TWICE = {"objective": "target", "num_iterations": 2}
 BOUNDS = {
     "the update": ("backward", {}, lambda run: run.engine.tokens_per_pass),
-    "passes without gradient": ("scoring", TWICE, lambda run: run.pipeline.retry._scoring.most_rows),
+    "passes without gradient": ("scoring", TWICE, lambda run: run.pipeline.retry.most_rows),
     "completions in flight": ("drawing", {"rollout": "auto"}, lambda run: run.pipeline.lean.most_rows),
 }
 
@@ -227,10 +227,9 @@ def test_the_bytes_of_a_resumed_record_are_those_of_the_run(given, steps):
     budget = ByteBudget()
     budget.counted = 1000
     budget.begin(given)  # of which the run takes back all but 1000
-    with budget.spending():
-        for used_up in steps:
-            assert budget.used_up(0.5 if given == BYTES else 1.0) is used_up
-            budget.wrote(BYTES // 2)
+    for used_up in steps:
+        assert budget.used_up(0.5 if given == BYTES else 1.0) is used_up
+        budget.wrote(BYTES // 2)
 
 
 EVALUATING = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "eval_reward"}

@@ -83,7 +83,7 @@ function settings() {
   for (const run of DATA.runs) {
     if (DATA.several) body.append(make("h3", { class: "run-title" }, run.name, " ", make("span", { class: "pill", vars: { "--dot": badgeDot(run) } }, badge(run))));
     const all = run.parts;
-    if (!all && !run.versions) { body.append(make("p", { class: "hint" }, "Nothing is known of the parts of this run: only its logs can be read, as of one of stock TRL.")); continue; }
+    if (!all && !run.versions) { body.append(make("p", { class: "hint" }, "Nothing is known of the parts of this run: only its logs can be read.")); continue; }
     body.append(make("div", { class: "parts" },
       all ? part("Advantage", all.advantage.name, all.advantage.host ? "(TRL's own)" : "", all.advantage.formula, all.advantage.keywords) : null,
       all ? part("Objective", all.objective.name, all.objective.host ? "(TRL's own loss)" : "", all.objective.formula, all.objective.keywords) : null,
@@ -101,7 +101,6 @@ notices();
 findingsSection();
 headline();
 curves();
-drawnSection();
 buildInspector();
 settings();
 byId("written").textContent = `Written ${new Date(DATA.written * 1000).toLocaleString()} by grpo_plus ${DATA.version}.`;

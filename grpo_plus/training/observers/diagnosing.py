@@ -58,7 +58,7 @@ class RunDiagnosis(TrainerStage):
     def problems(self, setup: Setup) -> Sequence[Problem]:
         monitor = self._recipe.monitor
         callbacks = [one for one in setup.further.get("callbacks") or () if isinstance(one, OnFinding)]
-        problems = unreachable_findings(setup.args, self._recipe, [name for one in callbacks for name in one.stop_on])
+        problems = unreachable_findings(setup.args, [name for one in callbacks for name in one.stop_on])
         if monitor is None:
             return problems
         names = [*self._verifiers.function_names(setup.reward_funcs), *self._verifiers.labels]
@@ -82,27 +82,22 @@ class RunDiagnosis(TrainerStage):
     def after_loading(self, host: Host) -> None:
         super().after_loading(host)
         self.main = bool(host.accelerator.is_main_process)
-        estimator = None if self.host.estimator is None else self.host.estimator.estimator.name
         self._facts = facts_of(
             vars(host.args),
-            advantage=estimator,
-            grouped=estimator is None or any(part.group_relative for part, _ in self._recipe.estimator_parts),
+            grouped=self.host.estimator is None or any(part.group_relative for part, _ in self._recipe.estimator_parts),
             lora=bool(adapter_configs(host)),
             verifiers=_described(self._recipe.verifiers),
-            evaluating=_described(self._recipe.eval_verifiers),
         )
         functions = set(host.reward_func_names) - set(self._verifiers.labels)
         self._facts["reward_scale"] = float(host.reward_weights.abs().sum()) or 1.0
-        if functions:
-            self._facts["rewards"] = sorted(functions)
-        elif self._monitor is not None:
+        if not functions and self._monitor is not None:
             self._monitor.reward_range = self._facts["reward_scale"]
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
         self._listeners = [one for one in self.host.callback_handler.callbacks if isinstance(one, OnFinding)]
         names = [name for one in self._listeners for name in one.stop_on]
-        raise_all(unreachable_findings(self.host.args, self._recipe, names))
+        raise_all(unreachable_findings(self.host.args, names))
         self._stop_on = frozenset([*self._recipe.stop_on, *names])
         self.stopped_by = None
         for one in self._listeners:
@@ -158,6 +153,8 @@ class RunDiagnosis(TrainerStage):
             control.should_log = control.should_evaluate = control.should_save = False
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
+        for one in self.at_end():  # with its last figures
+            self._write({"step": int(self.host.state.global_step), **one.as_data()})
         if self.stopped_by is not None and self._recorder is not None:
             self._recorder.end("interrupted", f"stop_on {self.stopped_by.name}: {self.stopped_by.evidence}")
         if self.main and self.logs_at_end and (text := self.closing_text()):

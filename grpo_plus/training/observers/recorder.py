@@ -17,10 +17,8 @@ from grpo_plus.record.files import (
     GROUPS,
     METRICS,
     PREVIOUS,
-    PROMPTS,
     RUN,
     ByteBudget,
-    ReportPace,
     RunError,
     append_line,
     dump,
@@ -64,7 +62,7 @@ class Recorder(TrainerStage):
     """Writes metrics, sampled groups and the state of one run to ``output_dir/grpo_plus``.
 
     All ranks gather the same samples, by a rule that depends only on the config and the number of batches so far. Only
-    the first rank writes; its errors (a full disk, too little time) do not affect other ranks.
+    the first rank writes; its errors (a full disk) do not affect other ranks.
     """
 
     name = "record"
@@ -80,7 +78,6 @@ class Recorder(TrainerStage):
         self._failing = False  # the last write did
         self._missed = 0  # writes that failed
         self._budget = ByteBudget()
-        self._reports = ReportPace()
 
     def after_loading(self, host: Host) -> None:
         super().after_loading(host)
@@ -108,7 +105,7 @@ class Recorder(TrainerStage):
         self._set_status(
             status="running", started=now, resumed_from=step or None, max_steps=int(self.host.state.max_steps)
         )
-        further = [name for name in (PROMPTS, FINDINGS) if (self.folder / name).is_file()]
+        further = [FINDINGS] if (self.folder / FINDINGS).is_file() else []
         for name in (METRICS, GROUPS, *further):
             self._append(name, {"kind": "begin", "step": step, "time": now})
 
@@ -119,7 +116,7 @@ class Recorder(TrainerStage):
         text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
         text = None if text is None else redact_text(text[:1000])
         self._set_status(status=status, ended=time.time(), error=text, step=int(self.host.state.global_step))
-        self.write_report(last=True)
+        self.write_report(last=status == "done")
         if self._missed and not self._failing:
             logger.warning("the record in %s is complete except for %d writes that failed.", self.folder, self._missed)
 
@@ -137,18 +134,19 @@ class Recorder(TrainerStage):
         self.end("done")
 
     def write_report(self, *, last: bool = False) -> None:
-        """Write ``report.html`` next to the model, unless the config disables it; a failure is a warning."""
-        every = recipe_of(self.host.args).report.every
-        if not self.main or every == 0 or not (last or self._reports.due()):
+        """Write ``report.html`` next to the model, unless the config disables it; a failure is a warning.
+
+        Only the ``last`` one of a run must have something to show.
+        """
+        if not self.main or recipe_of(self.host.args).report.every == 0:
             return
-        with self._reports.measured():
-            try:
-                self._write_report([self.folder.parent])
-            except Exception as error:  # noqa: BLE001 - a report must not end the run
-                if isinstance(error, RunError) and self._status.get("status") != "done":
-                    return  # it ended before its first log entry
-                why = redact_text(str(error) or repr(error))
-                logger.warning("the report of %s was not written: %s", self.folder.parent, why)
+        try:
+            self._write_report([self.folder.parent])
+        except Exception as error:  # noqa: BLE001 - a report must not end the run
+            if isinstance(error, RunError) and not last:
+                return  # it ended before its first log entry
+            why = redact_text(str(error) or repr(error))
+            logger.warning("the report of %s was not written: %s", self.folder.parent, why)
 
     def _set_status(self, **values: Any) -> None:
         if self._about is None:
@@ -159,7 +157,7 @@ class Recorder(TrainerStage):
 
     def _move_aside(self) -> None:
         """Move the record of the previous run to a folder of its own."""
-        names = (RUN, METRICS, GROUPS, PROMPTS, FINDINGS, "../report.html")
+        names = (RUN, METRICS, GROUPS, FINDINGS, "../report.html")
         old = [self.folder / name for name in names if (self.folder / name).exists()]
         if old:
             (self.folder / PREVIOUS).mkdir(exist_ok=True)
@@ -171,10 +169,10 @@ class Recorder(TrainerStage):
         if every and self.host.state.global_step % every == 0:
             self.write_report()
 
-    def record(self, batch: ScoredBatch) -> bool:
-        """Sample groups of a generation batch, with its advantages; False for a batch that is not sampled."""
+    def record(self, batch: ScoredBatch) -> None:
+        """Sample groups of a generation batch, with its advantages, if it is one of those to sample."""
         if not self._due():
-            return False
+            return
         trainer = self.host
         training = trainer.model.training
         size = trainer.num_generations if training else trainer.num_generations_eval
@@ -182,16 +180,15 @@ class Recorder(TrainerStage):
         totals = [_total(row, trainer.reward_weights.tolist()) for row in rewards]
         groups = choose(totals, size)
         mine: dict[str, Any] = {"rows": [], "advantages": []}
-        with self.warn_on_error():
+        with self._warn_on_error():
             mine = rank_rows(trainer, batch, groups=groups, size=size)
         parts = gather_objects([mine])  # also if this rank failed: all ranks wait here
         if self.main and not self._failing:
-            with self.warn_on_error(), self._budget.spending():
+            with self._warn_on_error():
                 self._write_groups(parts, groups, size, rewards, steps_by_row(batch.steps))
-        return True
 
     @contextlib.contextmanager
-    def warn_on_error(self) -> Iterator[None]:
+    def _warn_on_error(self) -> Iterator[None]:
         """Turn an error of the record into a warning."""
         try:
             yield
@@ -207,7 +204,7 @@ class Recorder(TrainerStage):
         rewards: Sequence[Sequence[float | None]],
         steps: dict[int, list[list[Any]]],
     ) -> None:
-        """Write the chosen groups from all ranks' parts, as far as time and bytes allow."""
+        """Write the chosen groups from all ranks' parts, as far as bytes allow."""
         trainer = self.host
         training = trainer.model.training
         step = int(trainer.state.global_step) + (1 if training else 0)  # the step that trains on it
@@ -215,8 +212,7 @@ class Recorder(TrainerStage):
         if training and all(rank["advantages"] for rank in parts):
             advantages = [value for rank in parts for value in rank["advantages"]]
             quantiles = [digits(value) for value in np.quantile(advantages, QUANTILES)]
-            values = {"quantiles": quantiles, "completions": len(advantages)}
-            self._append(METRICS, stamp | {"kind": "batch", "values": values})
+            self._append(METRICS, stamp | {"kind": "batch", "values": {"quantiles": quantiles}})
         rows = {row["row"]: row for rank in parts for row in rank["rows"]}
         names, weights = list(trainer.reward_func_names), trainer.reward_weights.tolist()
         decode = decoder(trainer.processing_class)
@@ -265,8 +261,7 @@ class Recorder(TrainerStage):
     def append(self, name: str, line: Mapping[str, Any]) -> None:
         """Append a line to one of the record's files, on the first rank."""
         if self.main and self._began and not self._failing:
-            with self._budget.spending():
-                self._append(name, {**line, "time": time.time()})
+            self._append(name, {**line, "time": time.time()})
 
     def _append(self, name: str, value: Any) -> int:
         written = 0

@@ -10,7 +10,7 @@ from torch import nn
 from grpo_plus.engine.dropout import without_dropout
 from grpo_plus.memory.advice import capacity_of, shortage
 from grpo_plus.memory.fit import DoesNotFitError
-from grpo_plus.qlora.checks import Request, compute_dtype, problems, read_config, request_of, warnings
+from grpo_plus.qlora.checks import Request, compute_dtype, problems, read_config, request_of
 from grpo_plus.qlora.model import bits_of, keep_layout
 from grpo_plus.qlora.precision import dtype_snapshot, float32_trainables, preserved_dtypes
 from grpo_plus.sampling.decode import is_adapted
@@ -36,13 +36,11 @@ class QuantisedGuard(TrainerStage):
         self._restore: Callable[[], None] | None = None
 
     def before_loading(self, setup: Setup) -> None:
-        """Refuse impossible settings, warn about unlikely ones, and set a quantised model's ``dtype``."""
+        """Refuse impossible settings, and set a quantised model's ``dtype``."""
         model, args = setup.model, setup.args
         quantization_config, peft_config = (setup.further.get(key) for key in _CONFIGS)
         request = request_for(setup)
         raise_all(problems(request))
-        for warning in warnings(request):
-            logger.warning(warning)
         if request.bits is None:
             return
         self.active = True
