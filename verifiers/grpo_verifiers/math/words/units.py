@@ -54,18 +54,14 @@ def _definition(text: str) -> Unit:
 
 
 def _prefixed(name: str, unit: Unit) -> dict[str, Unit]:
-    units = {}
     is_symbol = len(name) <= 3 and name not in {"bit", "ohm"}
+    units = {} if is_symbol else {name + "s": unit}
     for sign, (word, exponent) in _PREFIXES.items():
         scaled = unit._replace(scale=unit.scale * Fraction(10) ** exponent)
         if not is_symbol:
             units[word + name] = units[word + name + "s"] = scaled
-        if len(name) <= 3 and name not in _METRE_ONLY.get(sign, name) + " ":
-            continue
-        if len(name) <= 3 and sign + name not in _NEVER:
+        if len(name) <= 3 and name in _METRE_ONLY.get(sign, name) and sign + name not in _NEVER:
             units[sign + name] = scaled
-    if not is_symbol:
-        units[name + "s"] = unit
     return units
 
 
