@@ -206,7 +206,7 @@ def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | Non
         return GoldProblem(row, answer, str(error), "the rows of this gold are left out")
     if gold.node is None:
         problem = f"it cannot be read ({gold.problem})" if gold.text else "it is empty"
-        return GoldProblem(row, answer, problem, "its completions get no score")
+        return GoldProblem(row, answer, problem, "its completions get no score and are left out")
     try:
         outcome, reason = decide(gold.text, gold.text, options)
     except ParseError as error:

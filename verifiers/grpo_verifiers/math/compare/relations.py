@@ -14,10 +14,7 @@ APPROXIMATELY = 0.01
 
 
 def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
-    """Compare two answers of which at least one is a relation.
-
-    ``same_value`` compares the members of a chain, which need not be worked out; ``equal`` all else, by all policies.
-    """
+    """Compare relations; ``same_value`` compares members of a chain, which need not be worked out."""
     answer = rename_variable(answer, gold)
     gold_solved, answer_solved = solution(gold), solution(answer)
     gold, answer = gold_solved or gold, answer_solved or answer

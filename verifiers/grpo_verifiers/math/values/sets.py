@@ -47,15 +47,11 @@ EVERYTHING = (NumberRange(LOWEST, False, HIGHEST, False),)
 
 
 class Region(NamedTuple):
-    """A set of numbers; its parts are disjoint, in order, as few as possible.
-
-    ``domain``: the numbers of the intervals: ``R``, ``Z``, ``Q``, or ``N`` where 0 may belong to it.
-    ``name``: the unknown whose values these are, if the answer names one.
-    """
+    """A set of numbers; its parts are disjoint, in order, as few as possible."""
 
     parts: tuple[NumberRange, ...]
-    domain: str = "R"
-    name: Node | None = None
+    domain: str = "R"  # or Z, Q, or N where 0 may belong to it
+    name: Node | None = None  # the unknown whose values these are
 
 
 def end_of(node: Node) -> End:
