@@ -59,8 +59,11 @@ def judge(completion: str, answer: Any, options: Options, prompt: str = "") -> V
 
 def combine(gold: Gold, stated: StatedAnswers, options: Options) -> Verdict:
     """The verdict over all statements of a completion: every one has to be right, so the first that is not decides."""
-    several = len(stated.answers + stated.every) > 1
-    if several and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
+    if (
+        len(stated.answers + stated.every) > 1
+        and gold.node is not None
+        and expand_signs(gold.node)[0] in {"list", "set"}
+    ):
         stated = StatedAnswers(_parts(stated, gold, options), asides=stated.asides)
     for text in stated.answers:
         spend(20 + len(text) // 128)

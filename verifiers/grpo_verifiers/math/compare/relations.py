@@ -117,16 +117,11 @@ def _labels(terms: tuple[Node, ...]) -> int:
     for index, term in enumerate(terms[:-1]):
         if (
             not is_name(term)
-            and not _has_unknowns(term, terms[-1])
+            and not (len(names(term)) > 1 and not names(terms[-1]))  # the quantity of a question: m + n = 25
             and not (term[0] == "f" and term[1] in FUNCTIONS and names(term) and not names(terms[-1]))
         ):
             return index
     return len(terms) - 1
-
-
-def _has_unknowns(node: Node, value: Node) -> bool:
-    """True if a node has several unknowns and may be the quantity of a question: ``m + n = 25``, ``x^2 + y^2 = 25``."""
-    return len(names(node)) > 1 and not names(value)
 
 
 def _is_set(node: Node) -> bool:
