@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.record import schema
-from grpo_plus.record.files import FINDINGS, FOLDER, GROUPS, METRICS, PROMPTS, RUN, SCHEMA, SWEEP, RunError, read_lines
+from grpo_plus.record.files import FINDINGS, FOLDER, GROUPS, METRICS, RUN, SCHEMA, SWEEP, RunError, read_lines
 from grpo_verifiers.errors.messages import counted
 from grpo_verifiers.files import read_text
 from grpo_verifiers.stats import Interval
@@ -109,11 +109,6 @@ class Run:
             if entry["kind"] == "batch" and isinstance(entry["values"].get("quantiles"), list)
         ]
         return [step for step, _ in pairs], [values for _, values in pairs]
-
-    def prompts(self) -> list[dict[str, Any]]:
-        """The state of the prompts of the dataset after each generation batch, by step."""
-        lines = _effective(self.path / FOLDER / PROMPTS, schema.PromptsLine, self.damage)
-        return sorted(lines, key=lambda line: line["step"])
 
     def findings(self) -> list[dict[str, Any]]:
         """Findings during the run: beginnings and ends, in order."""

@@ -195,29 +195,6 @@ class Group(TypedDict):
     time: NotRequired[Score]
 
 
-class Rate(TypedDict):
-    """A sampled prompt after a generation batch."""
-
-    prompt: str
-    drawn: Number
-    rate: Number
-
-
-class PromptsLine(TypedDict):
-    """A line of ``prompts.jsonl``: the state of the prompts of the dataset after a generation batch."""
-
-    kind: Literal["prompts"]
-    step: Count
-    impossible: Count
-    died_out: Count
-    between: Count
-    unseen: Count
-    graded: NotRequired[bool]
-    changed: NotRequired[list[Rate]]
-    texts: NotRequired[dict[str, str]]
-    time: NotRequired[Score]
-
-
 class Example(TypedDict, total=False):
     """A completion that the trained reward likes and the judge does not."""
 

@@ -1,6 +1,6 @@
 """The charts of a single run, and the section of its page on sampling."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -264,52 +264,26 @@ def _of_tools(keys: Iterable[str], end: str) -> dict[str, str]:
     }
 
 
-VISITS = 100
-"""Most pass rates of a prompt on a page."""
 KINDS = {
-    "died_out": ("always solved", "correct"),
-    "between": ("sometimes solved", "partial"),
-    "impossible": ("never solved", "wrong"),
-    "unseen": ("not sampled yet", "not_applicable"),
+    "selection/died_out": ("always solved", "correct"),
+    "selection/impossible": ("never solved", "wrong"),
+    "selection/unseen": ("not sampled yet", "not_applicable"),
 }
 
 
 def prompt_section(run: Run) -> dict[str, Any] | None:
-    """Charts, counts and sampled prompts for the page's script; None for a run that chose nothing."""
-    lines = run.prompts()
-    panels = [panel for panel in (_kinds(lines), _completions(run), _dead(run)) if panel.lines]
-    if not panels:
-        return None
-    last = lines[-1] if lines else {}
-    return {
-        "panels": [asdict(panel) for panel in panels],
-        "kinds": [[label, last[name]] for name, (label, _) in KINDS.items() if last],
-        "graded": bool(last.get("graded")),
-        "steps": [lines[0]["step"], last["step"]] if lines else [],
-        "prompts": _sampled(lines),
-    }
+    """Charts for the page's script; None for a run that chose nothing."""
+    panels = [panel for panel in (_kinds(run), _completions(run), _dead(run)) if panel.lines]
+    return {"panels": [asdict(panel) for panel in panels]} if panels else None
 
 
-def _kinds(lines: Sequence[Mapping[str, Any]]) -> Panel:
-    chosen = [lines[at] for at in thinned(len(lines))]
-    totals = [max(1, sum(line[name] for name in KINDS)) for line in chosen]
-    return Panel(
-        "Prompts by how they are solved",
-        "Share of the prompts. Only those that are sometimes solved teach anything.",
-        [
-            ChartLine(
-                label,
-                [line["step"] for line in chosen],
-                [line[name] / total for line, total in zip(chosen, totals, strict=True)],
-                role=role,
-            )
-            for name, (label, role) in KINDS.items()
-            if any(line[name] for line in chosen)
-        ],
-        kind="stack",
-        unit="share",
-        wide=True,
-    )
+def _kinds(run: Run) -> Panel:
+    lines = [line for key, (label, role) in KINDS.items() for line in metric_lines(run, {key: label}, role)]
+    if lines:
+        rest = [1 - sum(values) for values in zip(*(line.values for line in lines), strict=False)]
+        lines.insert(1, ChartLine("sometimes solved", lines[0].steps, rest, role="partial"))
+    note = "Share of the prompts. Only those that are sometimes solved teach anything."
+    return Panel("Prompts by how they are solved", note, lines, kind="stack", unit="share", wide=True)
 
 
 def _completions(run: Run) -> Panel:
@@ -340,22 +314,3 @@ def _dead(run: Run) -> Panel:
         metric_lines(run, became),
         unit="share",
     )
-
-
-def _sampled(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    texts: dict[str, str] = {}
-    visits: dict[str, list[tuple[int, float]]] = {}
-    draws: dict[str, float] = {}
-    for line in lines:
-        texts |= line.get("texts") or {}
-        for each in line.get("changed") or []:
-            visits.setdefault(each["prompt"], []).append((line["step"], each["rate"]))
-            draws[each["prompt"]] = each["drawn"]
-    return [
-        {
-            "text": texts.get(key, f"prompt {key[:8]}"),
-            "drawn": draws[key],
-            "visits": [rates[at] for at in thinned(len(rates), VISITS)],
-        }
-        for key, rates in visits.items()
-    ]

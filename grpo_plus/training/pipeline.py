@@ -27,7 +27,7 @@ from grpo_plus.training.hooks import (
     TrainerStage,
     name_problems,
 )
-from grpo_plus.training.observers import PromptStats, Recorder, RunDiagnosis, StepClock, WriteReport
+from grpo_plus.training.observers import Recorder, RunDiagnosis, StepClock, WriteReport
 from grpo_plus.training.resume import (
     DataPosition,
     GenerationBatch,
@@ -111,9 +111,6 @@ class Pipeline:
 
         self.clock = StepClock()
         self.recorder = Recorder(write_report) if recipe.report.record else None
-        self.prompt_stats: PromptStats | None = None
-        if self.recorder is not None and self.prompt_sampler is not None:
-            self.prompt_stats = PromptStats(self.recorder, self.prompt_sampler.summary)
         self.diagnosis = RunDiagnosis(recipe, self.verifiers, self.recorder)
         self.round: Round | None = None
 
@@ -123,7 +120,7 @@ class Pipeline:
         pairs = None if self.reward_model is None else self.reward_model.pairs
         stages = [
             *(self.rank_check, self.resume_check, self.inner, self.prompt_sampler, self.dead_groups, self.vllm_drift),
-            *(self.critic, self.advantages, self.recorder, self.prompt_stats, self.diagnosis, self.clock, self.retry),
+            *(self.critic, self.advantages, self.recorder, self.diagnosis, self.clock, self.retry),
             *(self.tools, self.verifiers, self.reward_model, pairs, *self.references, self.allowed_tokens),
             *(self.engine, self.lean, self.quantised, self.vllm_server, self.vllm_colocated, self.objective),
             *(self.data_position, self.generation_batch),
@@ -183,9 +180,8 @@ class Pipeline:
         batch = self.advantages.compute(batch, table)
         if self.critic is not None:
             batch = self.critic.add_returns(batch, table)
-        sampled = self.recorder is not None and self.recorder.record(batch)
-        if self.prompt_stats is not None:
-            self.prompt_stats.record(batch, sampled=sampled)
+        if self.recorder is not None:
+            self.recorder.record(batch)
         trained = self.objective.prepare(batch)
         for hook in self.hooks:
             hook.batch(trained)

@@ -54,15 +54,13 @@ def test_every_simple_type_is_explained():
 
 def test_the_document_names_the_version_and_the_limits_of_the_code():
     from grpo_plus.record import files, sample
-    from grpo_plus.training.observers import prompt_stats as prompts
     from grpo_plus.training.observers import recorder
 
-    names = files.RUN, files.METRICS, files.GROUPS, files.PROMPTS, files.SWEEP, f"{files.PREVIOUS}/"
+    names = files.RUN, files.METRICS, files.GROUPS, files.SWEEP, f"{files.PREVIOUS}/"
     for words in (
         f"`schema` in `run.json` is {files.SCHEMA}.", f"up to {files.BYTES // 2**20} MiB and {files.SHARE_OF_TIME:.0%} of the time",
         f"Up to {recorder.BATCHES} generation batches", f"up to {sample.GROUPS_PER_BATCH} groups of each",
         f"up to {sample.PROMPT_KEPT} characters", f"beyond {sample.TOKENS_KEPT} tokens", f"up to {sample.REASON_KEPT} characters",
-        f"first {prompts.KEY} characters",
-        f"up to {prompts.TEXT_KEPT} characters", *(f"| `{name}` |" for name in names),
+        *(f"| `{name}` |" for name in names),
     ):  # fmt: skip
         assert words in DOCUMENT

@@ -2,11 +2,10 @@
 
 import math
 import random
-import shutil
 
 import pytest
 
-from grpo_plus.record.files import FOLDER, GROUPS, METRICS, PROMPTS, RUN, append_line, dump
+from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, dump
 from grpo_verifiers.files import write_atomic
 
 STATUSES = ("correct", "wrong", "unparsable")
@@ -89,76 +88,26 @@ def made_run(tmp_path):
     return make
 
 
-def add_prompts(folder, *, steps=10, prompts=30, text="What is {0} + {0}?", seed=0):
+def add_prompts(folder, *, steps=10, prompts=30, seed=0):
     """Prompts from easy to hard, each drawn now and then, and what became of dead groups."""
     rng = random.Random(seed)
-    drawn, rates, told, lines, metrics = [0] * prompts, [None] * prompts, set(), [], []
+    rates, metrics = [None] * prompts, []
     for step in range(1, steps + 1):
-        changed, texts = [], {}
         for at in rng.sample(range(prompts), max(1, prompts // 5)):
             ease = 6 * (at / prompts - 0.5) + 5 * (step / steps - 0.4)
             fresh = sum(rng.random() < 1 / (1 + math.exp(-ease)) for _ in range(8)) / 8
-            drawn[at] += 1
             rates[at] = fresh if rates[at] is None else 0.3 * rates[at] + 0.7 * fresh
-            changed.append({"prompt": f"{at:016x}", "drawn": float(drawn[at]), "rate": round(rates[at], 4)})
-            if at not in told:
-                told.add(at)
-                texts[f"{at:016x}"] = text.format(at)
         seen = [rate for rate in rates if rate is not None]
         died, never = sum(rate > 15 / 16 for rate in seen), sum(rate < 1 / 16 for rate in seen)
-        line = {"kind": "prompts", "step": step, "impossible": never, "died_out": died, "graded": False, "texts": texts}
-        line |= {"between": len(seen) - died - never, "unseen": prompts - len(seen), "changed": changed}
-        lines.append(line)
         dead = round(rng.choice([0.25, 0.5, 0.5, 0.75]), 3)
         values = {"dead_groups/dead": dead, "dead_groups/replaced": dead / 2, "dead_groups/still_dead": dead / 2}
         values |= {"dead_groups/drawn": 64.0 * (1 + dead), "dead_groups/rounds": 2.0}
+        values |= {"selection/impossible": never / prompts, "selection/died_out": died / prompts}
+        values |= {"selection/unseen": 1 - len(seen) / prompts}
         values |= {"selection/effective": 0.9 - 0.4 * step / steps, "selection/contrast": 0.3 + 0.3 * step / steps}
         metrics.append({"kind": "train", "step": step, "time": 0, "values": values})
         batch = {"quantiles": [0.0] * 7, "completions": 64}
         metrics.append({"kind": "batch", "step": step, "time": 0, "values": batch})
-    place = folder / FOLDER
-    (place / PROMPTS).write_text("".join(dump(line) + "\n" for line in lines))
-    with (place / METRICS).open("a") as file:
+    with (folder / FOLDER / METRICS).open("a") as file:
         file.write("".join(dump(line) + "\n" for line in metrics))
     return folder
-
-
-@pytest.fixture
-def add_group(tmp_path):
-    """Adds one group to a run: `add_group(folder, step, prompt, [(text, status, reason), ...])`.
-
-    ``values`` has a critic's of each token, a list for each completion.
-    """
-
-    def add(folder, step, prompt, answers, *, names=("math",), values=()):
-        rng = random.Random(step)
-        members = [completion(rng, text, status=status, reason=reason) for text, status, reason in answers]
-        for member, found in zip(members, values, strict=False):
-            member["token_values"] = found
-        for member in members:
-            member["rewards"] += [0.5] * (len(names) - 1)
-        record = {"kind": "group", "step": step, "time": 0, "mode": "train", "group": 99, "prompt": prompt}
-        record |= {"rewards": list(names), "weights": None, "completions": members}
-        append_line(folder / FOLDER / GROUPS, record)
-
-    return add
-
-
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory):
-    """A headless Chromium that is asked for by the tests marked `needs`."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    flags = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars")
-    for flag in (*flags, f"--user-data-dir={tmp_path_factory.mktemp('browser')}", "--window-size=1400,1000"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = Service(shutil.which("chromedriver"))
-    made = webdriver.Chrome(options=options, service=service)
-    made.set_page_load_timeout(60)
-    made.set_script_timeout(60)
-    yield made
-    made.quit()

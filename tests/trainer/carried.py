@@ -90,7 +90,6 @@ UNLIKE = {
     r"\.engine\._models|\.engine\._notes|\.engine\._arranged|\.engine\.metrics|_mixed_mesh_grads|gather_function|_cursor\._order|verifier(\._place)?$": "caches, made anew",
     r"_policy\._warned|LeanRollouts\.rollout\.(_logged|stock)": "said once by each process", r"host\.pipeline\.saving\.": "of a checkpoint under way",
     r"LeanRollouts\._lists|\.verdicts|AllowedTokenScoring\._(turns|sampler|served)": "of a generation batch, until the next",
-    r"PromptStats\._(texts|missing|written)": "of lines in the record, which are compared",
     r"Verifiers\._rows_checked": "looked at anew",
     r"Retry\._update\._window": "of an accumulation window that is over",
     r"^host\._logs": "of a table that is written only with log_completions",

@@ -149,7 +149,7 @@ def selecting(folder, model):
         drawn, rest = ([rows for _, rows in one.drawn] for one in (notes, later))
         found[way] = {
             "drawn": drawn, "shares": notes.shares, "counts": whole.pipeline.prompt_sampler.history.counts.tolist(),
-            "draws": whole.pipeline.prompt_sampler.history.drawn.tolist(), "summary": whole.pipeline.prompt_sampler.summary(),
+            "draws": whole.pipeline.prompt_sampler.history.drawn.tolist(),
             "resumed": rest == drawn[len(drawn) - len(rest) :], "weights": torch.equal(weights(again), weights(whole)),
         }  # fmt: skip
     return found

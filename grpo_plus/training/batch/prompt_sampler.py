@@ -31,11 +31,8 @@ from grpo_plus.trl.rollout import sampler_sizes
 from grpo_verifiers.errors import Problem
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.redaction import get_logger
-from grpo_verifiers.stats import evenly
 
 logger = get_logger("grpo_plus.selection")
-
-_BINS, _SAMPLE = 10, 200
 
 
 class PromptSampler(TrainerStage):
@@ -274,35 +271,6 @@ class PromptSampler(TrainerStage):
             self._rows, self._shares = tensors["rows"].tolist(), tensors["shares"].tolist()
         if self._every is not None:
             self._round_weights = tensors.get("held")
-
-    def summary(self) -> dict[str, Any]:
-        """Summarise the history as JSON values.
-
-        Keys: ``prompts``, their number; ``unseen``, ``impossible``, ``died_out`` and ``between``, the number of
-        prompts of each kind, which add up; ``draws``, groups sampled so far; ``graded``: rewards have more than two
-        values, and rates are means as a share of their range; ``rates``: the number of prompts with a pass rate in
-        each of 10 equal bins from 0 to 1; ``sample``: at most 200 prompts, evenly over the dataset, each a list of its
-        digest (hexadecimal), the number of its groups and its rate (None: unseen).
-        """
-        history, digests = self.history, self.data.digests
-        sampled, rates = history.seen, history.pass_rates()
-        impossible, died = history.impossible(), history.died_out()
-        bins = torch.histc(rates[sampled].clamp(0, 1), _BINS, 0, 1) if bool(sampled.any()) else torch.zeros(_BINS)
-        count, groups = len(history), history.drawn
-        return {
-            "prompts": count,
-            "unseen": int((~sampled).sum()),
-            "impossible": int(impossible.sum()),
-            "died_out": int(died.sum()),
-            "between": int((sampled & ~impossible & ~died).sum()),
-            "draws": round(float(groups.sum())),
-            "graded": history.graded,
-            "rates": [int(one) for one in bins],
-            "sample": [
-                [digests[p].hex(), round(float(groups[p]), 3), float(rates[p]) if bool(sampled[p]) else None]
-                for p in evenly(range(count), _SAMPLE)
-            ],
-        }
 
 
 class SelectedSampler(Sampler[int]):

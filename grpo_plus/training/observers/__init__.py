@@ -8,7 +8,6 @@ from grpo_plus.training.observers.diagnosing import RunDiagnosis as RunDiagnosis
 from grpo_plus.training.observers.interrupt import EvaluationInterrupted as EvaluationInterrupted
 from grpo_plus.training.observers.interrupt import Interruption as Interruption
 from grpo_plus.training.observers.on_finding import OnFinding as OnFinding
-from grpo_plus.training.observers.prompt_stats import PromptStats as PromptStats
 from grpo_plus.training.observers.recorder import Recorder as Recorder
 from grpo_plus.training.observers.recorder import WriteReport as WriteReport
 from grpo_plus.training.observers.run import RunHost as RunHost

@@ -17,7 +17,6 @@ from grpo_plus.record.files import (
     GROUPS,
     METRICS,
     PREVIOUS,
-    PROMPTS,
     RUN,
     ByteBudget,
     ReportPace,
@@ -108,8 +107,7 @@ class Recorder(TrainerStage):
         self._set_status(
             status="running", started=now, resumed_from=step or None, max_steps=int(self.host.state.max_steps)
         )
-        further = [name for name in (PROMPTS, FINDINGS) if (self.folder / name).is_file()]
-        for name in (METRICS, GROUPS, *further):
+        for name in (METRICS, GROUPS, *([FINDINGS] if (self.folder / FINDINGS).is_file() else [])):
             self._append(name, {"kind": "begin", "step": step, "time": now})
 
     def end(self, status: str, error: BaseException | str | None = None) -> None:
@@ -159,7 +157,7 @@ class Recorder(TrainerStage):
 
     def _move_aside(self) -> None:
         """Move the record of the previous run to a folder of its own."""
-        names = (RUN, METRICS, GROUPS, PROMPTS, FINDINGS, "../report.html")
+        names = (RUN, METRICS, GROUPS, FINDINGS, "../report.html")
         old = [self.folder / name for name in names if (self.folder / name).exists()]
         if old:
             (self.folder / PREVIOUS).mkdir(exist_ok=True)
@@ -171,10 +169,10 @@ class Recorder(TrainerStage):
         if every and self.host.state.global_step % every == 0:
             self.write_report()
 
-    def record(self, batch: ScoredBatch) -> bool:
-        """Sample groups of a generation batch, with its advantages; False for a batch that is not sampled."""
+    def record(self, batch: ScoredBatch) -> None:
+        """Sample groups of a generation batch, with its advantages."""
         if not self._due():
-            return False
+            return
         trainer = self.host
         training = trainer.model.training
         size = trainer.num_generations if training else trainer.num_generations_eval
@@ -188,7 +186,6 @@ class Recorder(TrainerStage):
         if self.main and not self._failing:
             with self.warn_on_error(), self._budget.spending():
                 self._write_groups(parts, groups, size, rewards, steps_by_row(batch.steps))
-        return True
 
     @contextlib.contextmanager
     def warn_on_error(self) -> Iterator[None]:
