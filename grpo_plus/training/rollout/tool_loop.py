@@ -383,9 +383,8 @@ class ToolLoop(TrainerStage):
             if (label, name) not in self._warned:
                 self._warned.add((label, name))
                 logger.warning(
-                    "the environment %r failed in %s in %d of %d completions, %s. The first: %s. Logged once; the "
-                    "metric tools/environment_errors has the count.",
-                    label, name, len(texts), count, _CONSEQUENCES[name], texts[0],
+                    "the environment %r failed in %s in %d of %d completions (tools/environment_errors has the count "
+                    "from here on). The first: %s", label, name, len(texts), count, texts[0],
                 )  # fmt: skip
 
     def _method(self, proxy: Any, name: str, arguments: Mapping[str, Any]) -> str:
@@ -449,13 +448,6 @@ class ToolLoop(TrainerStage):
         log_metrics(self.host, values)
 
 
-_CONSEQUENCES = {
-    "reset": "which are not rewarded",
-    "state_key": "whose turns have no state there",
-    "get_turn_reward": "whose turns have no score there",
-    "get_reward": "which are left out",
-}
-"""Requests to an environment, and the consequence of an error for the completion."""
 _REQUESTED_ALWAYS = ("state_key", "get_reward")
 """Requests in each completion, whatever the model does."""
 _STATUSES: dict[str, CallStatus] = {
