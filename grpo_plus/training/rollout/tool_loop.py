@@ -34,14 +34,6 @@ from grpo_verifiers.turns import CallStatus, Turn
 logger = get_logger("grpo_plus")
 
 
-class CallSummary(NamedTuple):
-    """A call in the metrics of all ranks."""
-
-    name: str
-    status: CallStatus
-    seconds: float
-
-
 @dataclass
 class _Loop:
     """TRL's loop over a batch while it runs; TRL extends the lists.
@@ -212,7 +204,6 @@ class ToolLoop(TrainerStage):
                 row.reward = row.session.reward()
 
     def close(self) -> None:
-        """End all processes of the tools."""
         self._close_sessions()
         if self._sessions is not None:
             self._sessions.close()
@@ -427,21 +418,18 @@ class ToolLoop(TrainerStage):
     def _log(self, turns_of_rows: Sequence[Sequence[Turn]]) -> None:
         """Log calls of a generation batch by status, turns per completion, and seconds per call."""
         summaries = [
-            CallSummary(call.name, call.status, call.seconds)
-            for turns in turns_of_rows
-            for turn in turns
-            for call in turn.calls
+            (call.name, call.status, call.seconds) for turns in turns_of_rows for turn in turns for call in turn.calls
         ]
         gathered = gather_objects([(len(turns_of_rows), sum(map(len, turns_of_rows)), summaries)])
         calls = [call for _, _, of_rank in gathered for call in of_rank]
-        statuses = Counter(call.status for call in calls)
+        statuses = Counter(status for _, status, _ in calls)
         count, turns = (sum(of_rank[place] for of_rank in gathered) for place in (0, 1))
         values = {"tools/calls": float(len(calls)), "tools/turns": turns / max(1, count)}
         values |= {f"tools/{name}": float(statuses[status]) for name, status in _STATUSES.items()}
         if calls:
-            values["tools/seconds"] = sum(call.seconds for call in calls) / len(calls)
+            values["tools/seconds"] = sum(seconds for _, _, seconds in calls) / len(calls)
         for name in sorted(set(self._method_names())):
-            own = [call.seconds for call in calls if call.name == name]
+            own = [seconds for called, _, seconds in calls if called == name]
             values[f"tools/{name}/calls"] = float(len(own))
             if own:
                 values[f"tools/{name}/seconds"] = sum(own) / len(own)
