@@ -69,9 +69,11 @@ def _recipes() -> dict[str, RecipeFiles]:
     folder = recipes_folder()
     papers = sorted(path.stem for path in (folder / "papers").glob("*.yaml"))
     by_paper = {f"{PREFIX}{name}": (f"papers/{name}.yaml", *_OF_PAPERS.get(name, ())) for name in papers}
-    firsts = {name: (folder / files[0]).read_text(encoding="utf-8") for name, files in (_FILES | by_paper).items()}
-    titles = {name: text.partition("\n")[0].strip('"#.: ') for name, text in firsts.items()}
-    return {name: RecipeFiles(titles[name], files, _NEXT.get(name)) for name, files in (_FILES | by_paper).items()}
+    recipes = {}
+    for name, files in [*_FILES.items(), *by_paper.items()]:
+        title = (folder / files[0]).read_text(encoding="utf-8").partition("\n")[0].strip('"#.: ')
+        recipes[name] = RecipeFiles(title, files, _NEXT.get(name))
+    return recipes
 
 
 RECIPES = _recipes()
