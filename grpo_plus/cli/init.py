@@ -115,8 +115,8 @@ def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> li
     texts = {target / name: (source / name).read_bytes() for name in recipe.files}
     path = target
     try:
-        taken = [path for path in texts if path.exists() or path.is_symlink()]
-        different = [path for path in taken if not path.is_file() or path.read_bytes() != texts[path]]
+        present = [path for path in texts if path.exists() or path.is_symlink()]
+        different = [path for path in present if not path.is_file() or path.read_bytes() != texts[path]]
         if different and not (force and all(path.is_file() or path.is_symlink() for path in different)):
             raise UserError(
                 f"{', '.join(map(str, different))}: there already, and different. Nothing was written: --force "
