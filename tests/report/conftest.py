@@ -2,6 +2,7 @@
 
 import math
 import random
+import shutil
 
 import pytest
 
