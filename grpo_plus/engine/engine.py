@@ -41,7 +41,6 @@ class Engine:
         tokens_per_pass: the argument; may be changed at any time.
         metrics: of the latest pass of a loss: the share of TRL's tokens that did not run, the share of skipped rows,
             and the layout of the rest (0 stock, 1 trimmed, 2 packed).
-        deep: rows may share more than their prompt. False is for comparisons.
         unbounded: the reason why `tokens_per_pass` does not bound the latest pass; None if it does.
         last_entropy: the value logged for a pass without any rows, if other ranks need a number.
     """
@@ -58,7 +57,6 @@ class Engine:
         self.layout = layout
         self.tokens_per_pass = tokens_per_pass
         self.metrics: dict[str, float] = {}
-        self.deep = True
         self.unbounded: str | None = None
         self._facts = facts
         self._autocast = autocast
@@ -299,7 +297,7 @@ class Engine:
             sharing=treatments.sharing and (treatments.window is None or longest <= treatments.window),
             branching=treatments.branching,
             # Allowed tokens may differ between rows with the same tokens.
-            deep=self.deep and job.allowed is None,
+            deep=job.allowed is None,
             joining=treatments.joining,
             trimming=treatments.trimming,
             single_pass=facts.kind != SINGLE,

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.evaluation.estimators import majority, pass_at_k
 from grpo_verifiers.stats import MeanEstimate, mean, share
 from grpo_verifiers.verdict import Status
 
@@ -172,6 +171,36 @@ def gain(before: VerifierResults, after: VerifierResults) -> MeanEstimate | None
     """Return the rise of the share of right samples, paired over the rows of both; None if they share no row."""
     shared = before.by_row.keys() & after.by_row.keys()
     return mean([after.by_row[row] - before.by_row[row] for row in shared]) if shared else None
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Probability that one of ``k`` samples is right, taken without replacement from ``n``, of which ``c`` are right.
+
+    >>> pass_at_k(4, 2, 1), pass_at_k(4, 1, 4)
+    (0.5, 1.0)
+
+    Chen et al. 2021, "Evaluating Large Language Models Trained on Code" (arXiv 2107.03374), equation 1. ``1 - C(n-c, k)
+    / C(n, k)`` is unbiased for the probability under k fresh samples. It is computed as a product of factors between 0
+    and 1, since binomial coefficients overflow.
+    """
+    missed = 1.0
+    for i in range(k):
+        missed *= max(0, n - c - i) / (n - i)
+    return 1.0 - missed
+
+
+def majority(right: int, wrong: Sequence[int]) -> float:
+    """Probability that a vote elects the right answer, from the votes for it and for each wrong one.
+
+    >>> majority(3, [1]), majority(2, [2]), majority(0, [])
+    (1.0, 0.5, 0.0)
+
+    Wang et al. 2022, "Self-Consistency Improves Chain of Thought Reasoning in Language Models" (arXiv 2203.11171). In a
+    tie every leader wins with the same probability; a vote without voters elects no answer.
+    """
+    votes = [right, *wrong]
+    most = max(votes)
+    return (right == most) / votes.count(most) if most else 0.0
 
 
 def _results(judge: "Verifier | OwnReward", samples: Sequence[EvalSample], ks: Sequence[int]) -> VerifierResults:

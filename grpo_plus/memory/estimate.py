@@ -81,18 +81,7 @@ Assumed, until `python -m benchmarks.gpu --only fit` has measured it on a card.
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes, part by part.
-
-    Attributes:
-        weights: the base.
-        adapters: their weights and gradients.
-        optimizer: its state.
-        activations: the peak of the backward pass.
-        head: the tile of logits with its inputs; never at the same time as a layer's activations.
-        cache: keys and values of the rows decoded at once.
-        prefill: the peak of reading prompts or scoring a token.
-        dequantised: the dequantised weights of one layer.
-    """
+    """Bytes, part by part; the ``head``'s tile of logits never exists at the same time as a layer's activations."""
 
     weights: float
     adapters: float

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus.memory.advice import STATES
+from grpo_plus.memory.advice import STATES, optimizer_of
 from grpo_plus.memory.errors import StepTooLargeError, attempt, first_line, is_out_of_memory, release
 from grpo_plus.memory.snapshot import Undo, attributes, gradients, lengths, random_state, together
 from grpo_plus.training.hooks import Prepare, TrainerStage
@@ -168,7 +168,7 @@ class Retry(TrainerStage):
 
     def _update_refusal(self) -> str | None:
         """Return the reason why an update cannot run again in smaller parts, or None."""
-        optim = str(getattr(self.host.args.optim, "value", self.host.args.optim))
+        optim = optimizer_of(self.host.args)
         parameters = self.host.model.parameters()
         hooked = any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters)
         if hooked or "lomo" in optim:
