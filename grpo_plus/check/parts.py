@@ -90,16 +90,10 @@ Rows = dict[str, Sequence[float]]
 def _numbers(config: "GRPOPlusConfig", sample: SampleGroup, functions: Sequence[str]) -> tuple[list[str], Rows]:
     """Return lines and numbers on the advantages of the sample; no numbers if the sample is not enough for them."""
     estimator, keywords = _chosen(config, functions)
-    reads_steps = config.recipe.step_sources is not None
-    if sample.steps is not None and not reads_steps:
-        raise ValueError("--steps is set, but this advantage estimator reads no steps: advantage: process does.")
     parts = [part for part, _ in config.recipe.estimator_parts]
-    if any(part.reads_states for part in parts):
-        return ["  its numbers need the states before the steps, which a run has"], {}
-    if reads_steps and sample.steps is None:
-        need = "step scores: --steps '1,0;1,1,0', a list for each completion of --rewards"
-        return [f"  its numbers need {need}"], {}
-    if sample.summed and any(part.own_zero_rule and not part.reads_steps for part in parts or [estimator]):
+    if config.recipe.step_sources is not None:
+        return ["  its numbers need steps, which a run has"], {}
+    if sample.summed and any(part.own_zero_rule for part in parts or [estimator]):
         listed = ", ".join(name for name, _ in sample.summed)
         return [f"  its numbers need each reward by itself: --rewards 'A,B;C,D', a list for each of {listed}"], {}
     valued = any(part.reads_values for part in parts)
@@ -125,9 +119,7 @@ def _computed(
         weighted = zip(sample.names, sample.weights, sample.columns, strict=True)
         rows |= {f"{weight:g}·{name}": column for name, weight, column in weighted}
     rows |= {"rewards": table.totals().tolist(), "advantages": per_completion(values, table).tolist()}
-    if sample.steps is not None:
-        lines += _step_lines(sample.steps, values.tolist())
-    elif values.dim() == 2:  # the mean over tokens may hide the differences
+    if values.dim() == 2:  # the mean over tokens may hide the differences
         last = [size - 1 for size in sample.lengths]
         for title, places in (("first token", [0] * len(values)), ("last token", last)):
             rows[title] = [float(values[row, token]) for row, token in enumerate(places)]
@@ -137,15 +129,6 @@ def _computed(
     if objective is not None and objective.kl_in_reward:
         lines.append("  in training the rewards are lessened by the divergence from the reference first; here it is 0")
     return lines, rows
-
-
-def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Sequence[Sequence[float]]) -> list[str]:
-    lines = []
-    for row, of_row in enumerate(steps):
-        lines.append(f"  steps of {row + 1:<3}{_row([score for score, _, _ in of_row]) or '      none'}")
-        if of_row:
-            lines.append(f"    advantage {_row([values[row][start] for _, start, _ in of_row])}")
-    return lines
 
 
 def _objective_lines(config: "GRPOPlusConfig") -> list[str]:

@@ -1,4 +1,4 @@
-"""Sample group of ``grpo-plus check``: rewards, lengths and step scores from the flags."""
+"""Sample group of ``grpo-plus check``: rewards and lengths from the flags."""
 
 import math
 from collections.abc import Sequence
@@ -10,23 +10,20 @@ if TYPE_CHECKING:
 
 REWARDS = "1,1,1,0"
 LENGTH = 10
-Step = tuple[float, int, int]
 
 
 @dataclass(frozen=True)
 class SampleGroup:
     """A group: ``columns`` has one list for each reward, with one number a completion.
 
-    ``lengths`` are in tokens. ``steps`` has each completion's (score, first token, one past the last), or is None.
-    ``values`` has a critic's value before each token. ``summed`` has names and weights of the rewards
-    whose weighted sum is the only column.
+    ``lengths`` are in tokens. ``values`` has a critic's value before each token. ``summed`` has names and weights of
+    the rewards whose weighted sum is the only column.
     """
 
     names: Sequence[str]
     weights: Sequence[float]
     columns: Sequence[Sequence[float]]
     lengths: Sequence[int]
-    steps: list[list[Step]] | None = None
     summed: Sequence[tuple[str, float]] = ()
     values: list[list[float]] | None = None
 
@@ -35,9 +32,7 @@ class SampleGroup:
         from grpo_plus.advantages import RewardTable
 
         rows = list(map(list, zip(*self.columns, strict=True)))
-        return RewardTable.of(
-            rows, lengths=self.lengths, steps=self.steps, weights=self.weights, names=self.names, values=self.values
-        )
+        return RewardTable.of(rows, lengths=self.lengths, weights=self.weights, names=self.names, values=self.values)
 
     def valued(self) -> "SampleGroup":
         """Return the group with the mean reward as the value of every state."""
@@ -47,14 +42,11 @@ class SampleGroup:
         return replace(self, values=[[mean] * length for length in self.lengths])
 
 
-def read_sample(
-    rewards: str, lengths: str | None, steps: str | None, config_rewards: Sequence[tuple[str, float]]
-) -> SampleGroup:
+def read_sample(rewards: str, lengths: str | None, config_rewards: Sequence[tuple[str, float]]) -> SampleGroup:
     """Parse the group from the flags.
 
-    ``rewards`` is a list of numbers, or one for each reward, separated by semicolons; ``steps`` one for each
-    completion. Without ``lengths``, completions have as many tokens as steps need, and at least `LENGTH`.
-    ``config_rewards`` has name and weight of every reward of the config, in order.
+    ``rewards`` is a list of numbers, or one for each reward, separated by semicolons. ``config_rewards`` has name and
+    weight of every reward of the config, in order.
     """
     columns = [_numbers("--rewards", part) for part in rewards.split(";")] if rewards else []
     if not columns:
@@ -66,11 +58,7 @@ def read_sample(
         counts = ", ".join(str(len(column)) for column in columns)
         raise ValueError(f"--rewards has lists of {counts} numbers: give each reward one number a completion.")
     names, weights, summed = _names(len(columns), config_rewards)
-    scores = None if steps is None else _steps(steps, count)
-    most = max(map(len, scores), default=0) if scores else 0
-    sizes = _lengths(lengths, count, max(LENGTH, most))
-    spread = None if scores is None else list(map(_spread, scores, sizes))
-    return SampleGroup(names, weights, columns, sizes, spread, summed)
+    return SampleGroup(names, weights, columns, _lengths(lengths, count), summed)
 
 
 Names = tuple[Sequence[str], Sequence[float], Sequence[tuple[str, float]]]
@@ -91,8 +79,8 @@ def _names(count: int, rewards: Sequence[tuple[str, float]]) -> Names:
     )
 
 
-def _lengths(text: str | None, count: int, default: int) -> list[int]:
-    values = _numbers("--lengths", text) if text is not None else [float(default)] * count
+def _lengths(text: str | None, count: int) -> list[int]:
+    values = _numbers("--lengths", text) if text is not None else [float(LENGTH)] * count
     if not all(length >= 1 and length.is_integer() for length in values):
         raise ValueError(f"--lengths is {text!r}, expected whole numbers of at least 1.")
     if len(values) != count:
@@ -100,31 +88,11 @@ def _lengths(text: str | None, count: int, default: int) -> list[int]:
     return [int(length) for length in values]
 
 
-def _steps(text: str, count: int) -> list[list[float]]:
-    scores = [_numbers("--steps", part, empty=True) for part in text.split(";")]
-    if len(scores) != count:
-        expected = "step scores, separated by semicolons, like 1,0;1,1,0 (an empty one for none)"
-        raise ValueError(
-            f"--steps has {len(scores)} lists, but --rewards has {count} completions: give each its list of {expected}."
-        )
-    if any(math.isinf(value) for of_row in scores for value in of_row):
-        raise ValueError(f"--steps is {text!r}, expected finite numbers (nan: the step has no score).")
-    return scores
-
-
-def _spread(scores: Sequence[float], length: int) -> list[Step]:
-    """Steps of about equal length, from the first token to the last."""
-    if len(scores) > length:
-        raise ValueError(f"--lengths: a completion of {length} tokens cannot hold {len(scores)} steps.")
-    ends = [length * place // len(scores) for place in range(len(scores) + 1)] if scores else [0]
-    return [(score, ends[place], ends[place + 1]) for place, score in enumerate(scores)]
-
-
-def _numbers(flag: str, text: str, *, empty: bool = False) -> list[float]:
+def _numbers(flag: str, text: str) -> list[float]:
     try:
         values = [float(value) for value in text.split(",") if value.strip()]
     except ValueError as error:
         raise ValueError(f"{flag} is {text!r}, expected numbers separated by commas, like {REWARDS}.") from error
-    if not values and not empty:
+    if not values:
         raise ValueError(f"{flag} is empty, expected numbers separated by commas, like {REWARDS}.")
     return values

@@ -135,7 +135,7 @@ class ConfigCheck:
         start = warm_start_lines(self.parsed.warm_start, adapter=bool(self.model.use_peft))
         try:
             weights = self._weights(functions)
-            sample = read_sample(options.rewards, options.lengths, options.steps, [*weights.items()])
+            sample = read_sample(options.rewards, options.lengths, [*weights.items()])
             parts = part_lines(self.args, sample, weights, functions, model=self.model, rivals=rivals)
         except (EstimatorFailedError, EstimatorOutputError, ObjectiveOutputError) as error:
             sys.stderr.write(redact_text(plugin_traceback(error)) * (not options.json))

@@ -35,7 +35,6 @@ def _parser() -> CommandParser:
     rewards = "rewards of one group, whose advantages are shown; one list for each reward of the config, or one for all"
     add("--rewards", default=REWARDS, metavar="A,B[;C,D]", help=f"{rewards} (default {REWARDS})")
     add("--lengths", metavar="N,N", help="completion lengths of that group in tokens (default: all 10)")
-    add("--steps", metavar="A,B;C,D", help="step scores, a list for each completion, such as 1,0;1,1,0")
     add("--vram", type=float, help="memory of a card in GiB, by its name: settings that fit it are shown")
     add("--prompt-length", type=int, default=256, help="tokens of a prompt, for the memory (default 256)")
     add("--rows", type=int, default=ROWS, help=f"rows whose tokens and golds are checked (default {ROWS})")
@@ -100,7 +99,7 @@ def _sections(text: str | None, *, has_config: bool) -> set[str]:
 
 
 _READ_BY = {
-    "config": ("rewards", "lengths", "steps"),
+    "config": ("rewards", "lengths"),
     "data": ("rows", "all_rows"),
     "memory": ("vram", "prompt_length"),
 }

@@ -3,9 +3,7 @@
 import re
 
 import pytest
-from datasets import Dataset
 
-from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
 from grpo_plus.cli._arguments import parse
 from grpo_plus.cli._prompts import FORMATS
 from grpo_plus.cli.train import build_trainer
@@ -31,12 +29,6 @@ def row(out, label):
     """The numbers of a line; completions have nothing else in their line."""
     (line,) = [line for line in out.splitlines() if line.strip().startswith(f"{label} ")]
     return [float(word) for word in line.strip().removeprefix(label).split()]
-
-
-def of_tokens(out):
-    """The numbers of the lines that show each completion's advantages."""
-    lines = [line.split()[1:] for line in out.splitlines() if line.startswith("      advantage ")]
-    return [[float(word) for word in line] for line in lines]
 
 
 def unwrapped(text):
@@ -93,63 +85,13 @@ class Lengths(Hook):
         self.host.lengths = batch.lengths
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "keywords", [{"credit": "step"}, {"credit": "return", "gamma": 0.8, "ddof": 0, "outcome_weight": 0.5}]
-)
-def test_explain_prints_the_advantages_of_steps_that_the_trainer_computes(cli, config, folder, tiny_model, keywords):
-    sums = Dataset.from_list([{"prompt": f"{number}+{number}="} for number in range(16)])
-
-    def scorer(completion_ids, **_):
-        rows = enumerate([len(ids) * part // 3 for part in range(4)] for ids in completion_ids)
-        return [[(of[at], of[at + 1], float((row * 7 + at * 3) % 4) / 2) for at in range(3)] for row, of in rows]
-
-    def right(completions, **_):
-        return [float(at % 3 == 0) for at, _ in enumerate(completions)]
-
-    settings = {"advantage": {"name": "process", **keywords}, "num_generations": 4, "max_steps": 1}
-    settings |= {"use_cpu": True, "bf16": False}
-    settings |= {"bf16": False, "per_device_train_batch_size": 4, "max_completion_length": 8, "report_to": "none"}
-    settings |= {"save_strategy": "no", "disable_tqdm": True, "gradient_checkpointing": False}
-    settings["output_dir"] = f"{folder}/out"
-    trainer = GRPOPlusTrainer(
-        tiny_model, [right], GRPOPlusConfig(**settings), sums, step_scorer=scorer, hooks=[Lengths()]
-    )
-    trainer.train()
-    lengths = trainer.lengths.tolist()
-    if min(lengths) < 3:
-        pytest.skip("a completion was too short for three steps")
-    steps = scorer([range(length) for length in lengths])
-    path = config(advantage=settings["advantage"])
-    flags = ["--rewards", listed(trainer._logs["rewards"]["right"]), "--lengths", ",".join(map(str, lengths))]
-    flags += ["--steps", ";".join(listed(score for _, _, score in of_row) for of_row in steps)]
-    out = cli.done("check", "--only=config", path, *flags)
-    assert row(out, "advantages") == pytest.approx(list(trainer._logs["advantages"]), rel=1e-4, abs=1e-5)
-    tokens = list(trainer._logs["extra"]["advantages_per_token"])
-    for of_row, values, printed in zip(steps, tokens, of_tokens(out), strict=True):
-        assert printed == pytest.approx([values[start] for start, _, _ in of_row], rel=1e-4, abs=1e-5)
-
-
-def test_golden_steps(cli, config):
-    keywords = {"ddof": 0, "eps": 0, "outcome_weight": 0, "credit": "return"}
-    flags = ("--rewards", "1,0", "--steps", "1,0;1,1,0")
-    only_steps = {"reward_funcs": None, "verifiers": [{"name": "math_steps", "weight": 0}]}
-    out = cli.done("check", "--only=config", config(advantage={"name": "process", **keywords}, **only_steps), *flags)
-    assert row(out, "steps of 1") == [1, 0]
-    assert row(out, "steps of 2") == [1, 1, 0]
-    one, two = of_tokens(out)
-    assert one == pytest.approx([-0.4082, -1.2247], abs=1e-4)
-    assert two == pytest.approx([0.4082, -0.4082, -1.2247], abs=1e-4)
-
-
 THREE = {"verifiers": ["exact", {"name": "think_format", "weight": 0.5}]}
 
 
 def test_scores_are_not_made_up(cli, config):
     process, lists = {"advantage": "process"}, "a list for each of digits, exact, think_format"
-    cases = [(process, flags, "need step scores: --steps") for flags in ("", "--rewards 1,0", "--lengths 10,10,10,10")]
-    for values, flags, needed in (*cases, ({"advantage": "gdpo", **THREE}, "", lists)):
-        out = cli.done("check", "--only=config", config(**values), *flags.split())
+    for values, needed in ((process, "need steps"), ({"advantage": "gdpo", **THREE}, lists)):
+        out = cli.done("check", "--only=config", config(**values))
         assert needed in out
         assert "advantages" not in out
 
@@ -177,13 +119,6 @@ def test_the_mean_reward_stands_for_the_values_of_a_critic(cli, config):
 def test_a_weight_that_training_refuses_is_refused(cli, config):
     path = config(advantage={"name": "process", "outcome_weight": 0})
     assert "is 0, and so the reward 'digits' (weight 1)" in cli.refused("check", "--only=config", path)
-
-
-def test_a_completion_may_have_no_step_and_a_step_no_score(cli, config):
-    flags = ("--rewards", "1,0,1", "--steps", "1,nan,0;;1")
-    out = cli.done("check", "--only=config", config(advantage="process"), *flags)
-    assert "steps of 2        none" in out
-    assert "nan" in out
 
 
 @pytest.mark.sample(1)

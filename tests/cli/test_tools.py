@@ -10,7 +10,6 @@ import yaml
 
 from grpo_plus.cli._tool_use import code_in
 from grpo_verifiers.tools.registry import TOOLS
-from tests.cli.test_check_parts import of_tokens
 
 GAME = '''
 class Game:
@@ -74,26 +73,19 @@ def test_explain_shows_the_schema_that_the_model_sees(cli, playing):
     assert [schema["function"]["name"] for schema in schemas] == ["calculator", "guess"]
 
 
-def test_explain_credits_turns_with_the_environments_reward_as_the_outcome(cli, playing, tmp_path):
-    keywords = {"steps_from": "turn_reward", "credit": "turn", "gamma": 0.5, "outcome_weight": 0.5}
-    keywords |= {"ddof": 0, "eps": 0.0}
-    turns = {"advantage": {"name": "process", **keywords}, "verifiers": [{"name": "turn_reward", "weight": 0}]}
-    out = cli.done("check", "--only=config", playing(**turns), "--rewards", "1,0", "--steps", "1,0;0,1,0")
-    assert "rewards are the weighted sum: 0·turn_reward + 1·Game" in out
-    assert of_tokens(out) == [[1.0, -0.5], [-1.0, 0.5, -0.5]]
-
+def test_states_of_an_environment_are_needed_by_gigpo(cli, playing, tmp_path):
     assert "needs an environment with state_key" in cli.refused("check", "--only=config", playing(advantage="gigpo"))
     (tmp_path / "keyed.py").write_text(KEYED)
     gigpo = playing(advantage={"name": "gigpo", "gamma": 0.5, "scale": "none"}, environment="./keyed.py:Game")
     code, out, err = cli("check", "--only=config", gigpo)
     assert (code, err) == (0, "")
-    assert "its numbers need the states before the steps, which a run has" in out
+    assert "its numbers need steps, which a run has" in out
 
 
 def test_a_wrong_tool_is_named_before_anything_loads(cli, playing):
-    err = cli.refused("train", playing(tools=["calculater"], environment="./game.py:Gme"))
+    err = cli.refused("train", playing(tools=["calculater"]))
     assert "tools[0]: unknown tool 'calculater'. Did you mean 'calculator'?" in err
-    assert "Gme" in err
+    assert "Gme" in cli.refused("train", playing(environment="./game.py:Gme"))
 
 
 @pytest.mark.slow
