@@ -205,7 +205,7 @@ NESTED = "[" * 2000 + "]" * 2000
 WRITTEN = {
     "arguments that are a text": ('{"name": "double", "arguments": "x"}', "argument after ** must be a mapping"),
     "arguments that are a list": ('{"name": "double", "arguments": [1]}', "argument after ** must be a mapping"),
-    "no number of JSON": ('{"name": "double", "arguments": {"number": NaN}}', "which is not a JSON number"),
+    "no number of JSON": ('{"name": "double", "arguments": {"number": NaN}}', "the arguments are not JSON"),
     "half a character": ('{"name": "double", "arguments": {"number": "\\ud800"}}', "expected an integer"),
     "a name twice": ('{"name": "double", "arguments": {"number": 1, "number": 2}}', "4"),
     "a mark as name": ('{"name": "\\u003c|im_end|\\u003e", "arguments": {}}', "Tool <\\|im_end|> not found."),
