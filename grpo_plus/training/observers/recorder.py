@@ -76,7 +76,7 @@ class Recorder(TrainerStage):
         self._evaluated = -1
         self._began = False
         self._failing = False  # the last write did
-        self._missed = 0  # writes that failed
+        self._warned = False
         self._budget = ByteBudget()
 
     def after_loading(self, host: Host) -> None:
@@ -117,8 +117,6 @@ class Recorder(TrainerStage):
         text = None if text is None else redact_text(text[:1000])
         self._set_status(status=status, ended=time.time(), error=text, step=int(self.host.state.global_step))
         self.write_report(last=status == "done")
-        if self._missed and not self._failing:
-            logger.warning("the record in %s is complete except for %d writes that failed.", self.folder, self._missed)
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
@@ -280,10 +278,9 @@ class Recorder(TrainerStage):
         try:
             yield
         except OSError as error:
-            if not self._missed:
+            if not self._warned:
                 logger.warning("the record in %s is incomplete, training continues: %s", self.folder, error)
-            self._missed += 1
-            self._failing = True
+            self._warned = self._failing = True
         else:
             self._failing = False
 

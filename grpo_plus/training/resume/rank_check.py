@@ -14,6 +14,7 @@ from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.run_fingerprint import differences, parts_of, plain
 from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.errors import ConfigError, Problem
+from grpo_verifiers.errors.messages import short
 from grpo_verifiers.redaction import redact
 
 PACKAGES = ("grpo-plus", "torch", "trl", "transformers", "accelerate", "peft", "datasets")
@@ -31,7 +32,6 @@ MAY_DIFFER = frozenset(
 MACHINE_KEYWORDS = frozenset(["device_map", "cache_dir", "max_memory", "offload_folder", "local_files_only", "token"])
 """The same of model_init_kwargs; guides to quantised models show a device_map for each rank."""
 _MOST = 10
-_WIDEST = 80
 
 
 class RankCheck(TrainerStage):
@@ -136,5 +136,4 @@ def _name() -> str:
 
 
 def _shown(value: Any) -> str:
-    text = "unset" if value is None else repr(value)
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+    return "unset" if value is None else short(value)

@@ -5,10 +5,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from grpo_plus.qlora.checks import Request
-from grpo_plus.recipe.choice import truncation
 from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.vllm_colocate import Colocated, load_vllm, on_cpu
-from grpo_plus.sampling.vllm_push import adapter_problems, logprobs_count, start_command
+from grpo_plus.sampling.vllm_push import adapter_problems
 from grpo_plus.sampling.vllm_server import BY_TRAINING, key_problems
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update import request_for
@@ -58,11 +57,9 @@ class ColocatedRollout(TrainerStage):
             return problems
         problems += merge_reasons(request, sleeps=args.vllm_enable_sleep_mode)
         if request.bits == 8:
-            command = start_command(request.name, getattr(request.adapter, "r", None), logprobs_count(truncation(args)))
             problems.append(
                 "vllm_mode is 'colocate' and the base is 8-bit, which vLLM in the same process cannot hold. Set "
-                f"vllm_mode: server for a server that takes the adapter alone ({command}), load_in_4bit: true, or "
-                "use_vllm: false (rollout: auto makes the plain path leaner)."
+                "vllm_mode: server, load_in_4bit: true, or use_vllm: false."
             )
         return problems
 

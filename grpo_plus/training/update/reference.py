@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftConfig, load_peft_weights, set_peft_model_state_dict
+from peft import load_peft_weights, set_peft_model_state_dict
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -246,23 +246,15 @@ def load_adapter(host: Host, folder: Path) -> None:
     """
     model = unwrapped_model(host)
     adapter = [weight for weight in model.parameters() if weight.requires_grad]
-    with whole(adapter, change=True):
-        _load_weights(model, folder)
+    try:
+        with whole(adapter, change=True):
+            set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"))
+    except RuntimeError as error:
+        if "size mismatch" not in str(error):
+            raise
+        text = f"warm_start: this run began with the adapter in {folder}, whose shapes are not this config's"
+        raise ConfigError([f"{text}: put the options of LoRA back."]) from error
     if host.beta != 0.0 and NAME not in model.peft_config:
         add_copy(model)
     if NAME in model.peft_config:
         copy_weights(model)
-
-
-def _load_weights(model: Any, folder: Path) -> None:
-    try:
-        set_peft_model_state_dict(model, load_peft_weights(str(folder), device="cpu"))
-    except RuntimeError as error:
-        if "size mismatch" not in str(error):
-            raise
-        then, now = PeftConfig.from_pretrained(str(folder)).to_dict(), model.peft_config["default"].to_dict()
-        other = ", ".join(
-            f"{key} {then[key]} then, {now[key]} now" for key in ("r", "target_modules") if then[key] != now[key]
-        )
-        text = f"warm_start: this run began with the adapter in {folder}, whose shapes are not this config's"
-        raise ConfigError([f"{text} ({other or 'another model'}): put the options of LoRA back."]) from error
