@@ -1,11 +1,15 @@
 """Write the pages of docs/parts from the docstrings: python docs/parts/write.py."""
 
+import inspect
 import json
 import re
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from grpo_plus.cli.plugins import SUMMARIES, PartKind, Reference, blocks, kinds, summary
+from grpo_plus.cli.plugins import SUMMARIES, PartKind, file_text, formula_of, kinds, own_text, shown_tool
 
 COMMAND = "python docs/parts/write.py"
 GENERATED = f"<!-- Written from the docstrings by `{COMMAND}`: change those, and run it again. -->"
@@ -58,11 +62,151 @@ _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 _URL = re.compile(r"(?<![(<])(https?://[^\s,;]+[^\s,;.])")
 
 
+_SECTION = re.compile(
+    r"^(Args|Arguments|Parameters|Attributes|Config|Returns|Raises|Yields):\n((?:[ ].*(?:\n|$)|\n)*)", re.MULTILINE
+)
+_ARGUMENT = re.compile(r"^\*{0,2}(\w+)(?: \([^)]*\))?:(.*\n?(?: .*\n?|\n)*)", re.MULTILINE)
+_TABLE = ("===", "+--", "| ", "- ", "* ", "1. ")
+USE = "Use it when "
+
+
+@dataclass(frozen=True)
+class Docs:
+    """The parts of a docstring. A paragraph is on one line, a table keeps its lines; ``config`` is YAML."""
+
+    summary: str = ""
+    prose: tuple[str, ...] = ()
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    config: str = ""
+    example: str = ""
+
+    @property
+    def has_use(self) -> bool:
+        """True if a paragraph begins with "Use it when"."""
+        return any(text.startswith(USE) for text in self.prose)
+
+
+def read_docs(text: str | None) -> Docs:
+    """Split one docstring.
+
+    >>> docs = read_docs('''Distance to the middle.
+    ...
+    ...     Use it when rewards are bounded.
+    ...
+    ...     Args:
+    ...         gain: the factor.
+    ...     ''')
+    >>> docs.summary, docs.prose, docs.arguments
+    ('Distance to the middle', ('Use it when rewards are bounded.',), {'gain': 'the factor.'})
+    """
+    clean = inspect.cleandoc(text or "")
+    arguments: dict[str, str] = {}
+    config = ""
+    for heading, body in _SECTION.findall(clean):
+        if heading == "Config":
+            config = textwrap.dedent(body).strip()
+        elif heading not in ("Returns", "Raises", "Yields"):
+            pairs = _ARGUMENT.findall(textwrap.dedent(body))
+            arguments |= {name: _one_line(meaning) for name, meaning in pairs}
+    blocks = [block.strip("\n") for block in re.split(r"\n\s*\n", _SECTION.sub("\n", clean)) if block.strip()]
+    examples = [block for block in blocks if block.startswith(">>> ")]
+    prose = [block if block.startswith(_TABLE) else _one_line(block) for block in blocks if block not in examples]
+    return Docs(_one_line("".join(prose[:1])).rstrip("."), tuple(prose[1:]), arguments, config, "\n".join(examples))
+
+
+def _one_line(block: str) -> str:
+    return " ".join(block.split())
+
+
+@dataclass(frozen=True)
+class Reference:
+    """All that a page says of one part; ``keywords`` has values and meaning of each column and keyword."""
+
+    kind: str
+    name: str
+    summary: str
+    formula: str
+    facts: Mapping[str, str]
+    prose: tuple[str, ...]
+    keywords: Mapping[str, tuple[str, str]]
+    config: str
+    example: str
+    calls: tuple[Mapping[str, Any], ...]
+    problems: tuple[str, ...]
+
+
+def reference(kind: PartKind, name: str) -> Reference:
+    """Describe one part from its docstring and that of its file."""
+    value, fn = kind.registry.get(name), kind.function(name)
+    formula, about = formula_of(name, value), getattr(value, "about", "")
+    own, file = (read_docs(about), Docs()) if about else (read_docs(own_text(fn)), read_docs(file_text(fn, name)))
+    main, other = (file, own) if file.has_use or not own.summary else (own, file)
+    shown = main is file and inspect.isroutine(fn) and other.summary not in ("", formula)
+    meanings = {**other.arguments, **main.arguments}
+    for each in kind.keywords(value)[1]:
+        meanings = {**read_docs(own_text(each)).arguments, **meanings}
+    tool = shown_tool(name) if kind.page == "tools" else None
+    return Reference(
+        kind=kind.words,
+        name=name,
+        summary=main.summary or formula.partition("\n")[0],
+        formula=formula,
+        facts=kind.declared(name),
+        prose=tuple(dict.fromkeys((*([f"{other.summary}."] if shown else []), *main.prose, *other.prose))),
+        keywords={key: (text, meanings.get(key, FILLED.get(key, ""))) for key, text in kind.values(name).items()},
+        config=main.config or other.config or kind.config.format(name),
+        example="\n".join(filter(None, (main.example, other.example))),
+        calls=() if tool is None else tuple(method.schema["function"] for method in tool.methods),
+        problems=() if tool is None else tuple(tool.problems),
+    )
+
+
+FILLED = {
+    "prompt": "the prompt from the dataset.",
+    "prompts": "the prompts from the dataset.",
+    "messages": "the conversation.",
+    "completion_ids": "the sampled token ids.",
+    "completion_text": "the sampled ids decoded, special tokens included.",
+    "turns": "the model's turns between tool calls.",
+    "turn_spans": "spans of the model's own turns; None without tools.",
+    "solution": "read by the check of the data, if the column exists.",
+}
+
+
+def blocks(part: Reference, text: Callable[[str], str]) -> Iterator[str]:
+    """Describe a part in Markdown; ``text`` prepares prose of docstrings."""
+    yield text(f"{part.summary}." if part.summary else "It has no docstring; the rest is from its code.")
+    if part.formula and part.formula != part.summary:
+        yield _fenced("text", part.formula)
+    if part.facts:
+        yield text(" · ".join(f"{key}: {value}" for key, value in part.facts.items()))
+    for paragraph in part.prose:
+        yield _fenced("text", paragraph) if "\n" in paragraph else text(paragraph)
+    if part.keywords:
+        entries = ((f"- `{name}`: {values}.", meaning) for name, (values, meaning) in part.keywords.items())
+        yield "\n".join(text(" ".join(filter(None, entry))) for entry in entries)
+    if part.config:
+        yield _fenced("yaml", part.config)
+    if part.example:
+        yield _fenced("pycon", part.example)
+    for schema in part.calls:
+        yield "Schema for the model:"
+        yield _fenced("json", json.dumps(schema, indent=2, ensure_ascii=False))
+
+
+def _fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
+
+
 def summaries() -> str:
     """The lines of all built-in parts for the list of `grpo-plus plugins`, as JSON."""
     names = [(kind, [each.name for each in kind.registry.entries() if each.way == "built-in"]) for kind in kinds()]
-    lines = {kind.words: {name: summary(kind, name) for name in of_kind} for kind, of_kind in names}
+    lines = {kind.words: {name: _line(kind, name) for name in of_kind} for kind, of_kind in names}
     return json.dumps(lines, ensure_ascii=False, indent=1) + "\n"
+
+
+def _line(kind: PartKind, name: str) -> str:
+    return textwrap.shorten(reference(kind, name).summary.replace("`", ""), 100, placeholder=" …")
 
 
 def pages() -> dict[str, str]:
@@ -94,7 +238,7 @@ def _rules() -> Iterator[str]:
 
 def built_in(kind: PartKind) -> list[Reference]:
     """The parts of a kind that come with this package."""
-    return [kind.reference(entry.name) for entry in kind.registry.entries() if entry.way == "built-in"]
+    return [reference(kind, entry.name) for entry in kind.registry.entries() if entry.way == "built-in"]
 
 
 def _index(by_page: dict[str, list[PartKind]]) -> Iterator[str]:

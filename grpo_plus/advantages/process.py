@@ -6,7 +6,7 @@ not blamed for it. Credit "turn" compares a step with the steps of equal number 
 (MT-GRPO); ``gamma``, if set, adds later ones as in "return". Outcome rewards never gate the steps. The
 outcome counts by ``outcome_weight`` times its z-score, added to every token, without a discount.
 
-Use it when a verifier scores the steps of a completion (``math_steps``, ``code_steps``, ``prm``) or its turns, and
+Use it when a verifier scores the steps of a completion (``math_steps``, ``prm``) or its turns, and
 tokens should get the credit of their own step rather than of the completion.
 
 Paper: DeepSeekMath, arXiv:2402.03300, section 4.1.3; credit "turn": MT-GRPO, arXiv:2505.11821.

@@ -62,7 +62,7 @@ PARTIAL = info(
 )
 NONE = warning(
     "box-none",
-    "Programs of completions cannot be confined here: the verifiers code and code_steps refuse to run them.",
+    "Programs of completions cannot be confined here: the verifier code refuses to run them.",
     "Install bubblewrap, or use Linux 5.13 or newer with Landlock.",
 )
 WORKER = ok("worker", "A worker process started, and answered.")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.check.sample import SampleGroup
@@ -12,9 +12,7 @@ from grpo_verifiers.redaction import redact
 if TYPE_CHECKING:
     from grpo_plus.advantages import Estimator
     from grpo_plus.config import GRPOPlusConfig
-    from grpo_plus.objectives import Objective
     from grpo_plus.recipe.entries import VerifierPart
-    from grpo_plus.recipe.recipe import Selected
 
 
 def part_lines(
@@ -33,8 +31,8 @@ def part_lines(
     """
     blocks = [
         _advantages([config, *rivals], sample, functions),
-        _objective_lines(config, sample.lengths),
-        selection_lines(config),
+        _objective_lines(config),
+        _selection_lines(config),
         [*_verifier_lines(config, weights), *_tool_lines(config)],
         [*_option_lines(config), *_dead_group_lines(config), *_run_lines(config, _sync(config, model))],
     ]
@@ -150,7 +148,7 @@ def _step_lines(steps: Sequence[Sequence[tuple[float, int, int]]], values: Seque
     return lines
 
 
-def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[str]:
+def _objective_lines(config: "GRPOPlusConfig") -> list[str]:
     objective = config.recipe.objective
     if objective is None:
         title = f"objective: TRL's own loss (loss_type: {config.loss_type}, beta: {config.beta})"
@@ -160,34 +158,7 @@ def _objective_lines(config: "GRPOPlusConfig", lengths: Sequence[int]) -> list[s
         *(f"  {line}" for line in objective.formula().splitlines()),
     ]
     lines += _update_line(config) if objective.ratio.piece.name != "none" else []
-    if objective.makes_targets or objective.pulls_groups:  # a token's weight depends on the other completions
-        return lines
-    lines.append(f"  lengths                  {_row(lengths)}")
-    lines.append(f"  weight of one token      {_row(_token_weights(objective, lengths, config.max_completion_length))}")
     return lines
-
-
-def _token_weights(objective: "Objective", lengths: Sequence[int], limit: int) -> list[float]:
-    """Return the weight of one token of each completion under the reduction, in one group of these lengths."""
-    import torch
-
-    from grpo_plus.objectives.batch import Counts, TokenBatch
-
-    rows, tokens = len(lengths), sum(lengths)
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
-    zeros = torch.zeros(mask.shape)
-    batch = TokenBatch(
-        logps=zeros,
-        old_logps=zeros,
-        advantages=zeros[:, :1],
-        mask=mask,
-        counts=Counts(completions=rows, tokens=tokens, prompts=1),
-        prompt_tokens=torch.full((rows,), tokens),
-        max_completion_length=limit,
-    )
-    ones = torch.zeros(rows, *mask.shape)
-    ones[range(rows), range(rows), 0] = 1.0
-    return [float(objective.reduce(one, batch)) for one in ones]
 
 
 def _update_line(config: "GRPOPlusConfig") -> list[str]:
@@ -212,34 +183,15 @@ def _option_lines(config: "GRPOPlusConfig") -> list[str]:
     return lines
 
 
-_EFFECTS = {
-    "resample": (
-        "up to {rounds} times other prompts replace groups without contrast; the remaining dead groups stay",
-        "completions of a prompt that is tied with probability t: {size}*(1 + t + ... + t^{rounds}) on average",
-    ),
-    "roulette": (
-        "after {after} of {size} completions a tied group continues with probability {keep:g} and weight {weight:g}",
-        "completions of a prompt that is tied with probability t: {after} + {rest}*(1 - {ends:g}*t) on average",
-        "unbiased: the expected gradient is that of drawing all of them; its variance is higher",
-    ),
-    "replay": (
-        "live groups of earlier batches take the place of groups without contrast; no more completions are sampled",
-        "biased: an older policy drew them; the ratio corrects it token by token, where it is not clipped",
-    ),
-}
-
-
 def _dead_group_lines(config: "GRPOPlusConfig") -> list[str]:
-    (way, keywords), size = config.recipe.dead_groups, config.num_generations
+    way, keywords = config.recipe.dead_groups
     if way == "keep":
         parts = config.recipe.estimator_parts
         alone = parts and not any(part.group_relative for part, _ in parts)
         why = "makes no comparison in a group" if alone else "learns nothing from a group without contrast"
         return [f"dead groups: keep; the estimator {why}"]
-    after, keep = keywords.get("after", 0), keywords.get("keep", 1)
-    numbers = {**keywords, "size": size, "rest": size - after, "ends": 1 - keep, "weight": 1 / keep}
     settings = ", ".join(f"{key} = {value}" for key, value in keywords.items())
-    return [f"dead groups: {way} ({settings})", *(f"  {line.format(**numbers)}" for line in _EFFECTS.get(way, ()))]
+    return [f"dead groups: {way} ({settings})" + ", biased: an older policy drew them" * (way == "replay")]
 
 
 def _sync(config: "GRPOPlusConfig", model: Any) -> str:
@@ -334,8 +286,8 @@ def _row(values: Sequence[float]) -> str:
     return "  ".join(f"{value:10.6g}" for value in values)
 
 
-def selection_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the selection, its bias, and the distribution over six prompts."""
+def _selection_lines(config: "GRPOPlusConfig") -> list[str]:
+    """Return the selection and its bias."""
     from grpo_plus.recipe.choice import divides_by_tokens
 
     selected = config.recipe.selection
@@ -352,42 +304,4 @@ def selection_lines(config: "GRPOPlusConfig") -> list[str]:
         f"selection: {name}, {kind}: {effect}",
         *(f"  {line}" for line in selected.selection.formula.splitlines()),
         *(f"  {key} = {value}" for key, value in selected.keywords.items()),
-        *_draws(selected, config.num_generations or 2),
     ]
-
-
-def _draws(selected: "Selected", size: int) -> list[str]:
-    from grpo_plus.selection import PromptHistory
-    from grpo_plus.selection.checking import common_of, selection_weights
-    from grpo_plus.selection.drawing import distribution, shares
-    from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
-
-    rights = [None, 0, 1, size // 2, size - 1, size]
-    groups = [[] if right is None else [1.0] * right + [0.0] * (size - right) for right in rights]
-    columns: dict[str, list[Any]] = {"prompt": [f"prompt {place}" for place in range(len(groups))]}
-    difficulty = selected.keywords.get("column")
-    if isinstance(difficulty, str):  # values from 1
-        columns[difficulty] = list(range(1, len(groups) + 1))
-    history = PromptHistory.of(groups, num_generations=size, columns=columns)
-    explore = float(common_of(selected.selection, selected.keywords)["explore"])
-
-    def probabilities(progress: float) -> Any:
-        then = replace(history, progress=progress)
-        weights = selection_weights(selected.selection, then, **selected.keywords)
-        return distribution(weights, history.rows, explore)
-
-    try:
-        first, last = probabilities(0.0), probabilities(1.0)
-    except (SelectionOutputError, SelectionFailedError) as error:
-        return [f"  its numbers need the prompts of the dataset; on six invented ones: {error}"]
-    rows = {"right of a group": ["unseen" if right is None else f"{right}/{size}" for right in rights]}
-    changes = not first.equal(last)
-    rows["share of draws, first" if changes else "share of draws"] = [f"{float(one):.3g}" for one in first]
-    if changes:
-        rows["share of draws, last"] = [f"{float(one):.3g}" for one in last]
-    if selected.weighted:
-        rows["weight of the group"] = [f"{float(one):.3g}" for one in shares(first, history.rows)]
-    title = "  on six invented prompts"
-    if difficulty:
-        title += f", whose {difficulty} is 1 to 6"
-    return [f"{title}:", *(f"    {name:<23}{'  '.join(f'{cell:>7}' for cell in row)}" for name, row in rows.items())]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from grpo_plus import __version__
-from grpo_verifiers.errors.frames import exits_caught, place, plugin_traceback
+from grpo_verifiers.errors.frames import place, plugin_traceback
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import RedactedError, redact_text
 
@@ -54,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"grpo-plus: {unknown('command', name, COMMANDS)}", file=sys.stderr)
         return 2
     try:
-        with exits_caught():
-            code: int = importlib.import_module(f"grpo_plus.cli.{name}").run(rest)
+        code: int = importlib.import_module(f"grpo_plus.cli.{name}").run(rest)
     except UserError as error:
         return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {error}", 2)
     except KeyboardInterrupt as error:

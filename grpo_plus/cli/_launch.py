@@ -105,7 +105,7 @@ def _forward_signals() -> Iterator[list[int]]:
             if word[0] not in SIGNALS:
                 continue
             received.append(word[0])
-            ranks = [child for child in psutil.Process().children() if child.pid not in _cleaners()]
+            ranks = psutil.Process().children()
             for rank in ranks:
                 with contextlib.suppress(psutil.Error):
                     rank.send_signal(word[0])
@@ -125,14 +125,6 @@ def _forward_signals() -> Iterator[list[int]]:
         writer.close()  # ends the thread's reads
         thread.join()
         reader.close()
-
-
-def _cleaners() -> list[int]:
-    try:
-        from grpo_verifiers.sandbox.leftovers import cleaners
-    except ImportError:  # Windows
-        return []
-    return cleaners()
 
 
 def _spread_over_cpu(launch: Any, *, use_cpu: bool) -> None:

@@ -3,11 +3,10 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpo_plus.check.tokens import thinks_by_default as template_thinks
+from grpo_plus.check.tokens import thinks_by_default
 from grpo_plus.cli import UserError
 from grpo_plus.cli._prompts import FORMATS
 from grpo_plus.recipe.recipe import Recipe, recipe_of
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 ROOM_TO_THINK = 4096
 """Tokens that a thinking model commonly needs for a school mathematics problem."""
 _OF_ADAPTERS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "use_rslora", "use_dora")
-_THINKS = re.compile(r"(.*/)?Qwen3-\d+(\.\d+)?B(-A\d+(\.\d+)?B)?(-(FP8|AWQ|GPTQ|unsloth|bnb|GGUF).*)?", re.IGNORECASE)
-"""Names of models whose template lets them think by default."""
 
 
 def command_notes(parsed: "Parsed") -> list[str]:
@@ -52,11 +49,6 @@ def template_notes(
     return [*_thinking(config, model, tokenizer), *_missing_tags(recipe_of(config), prompt, text)]
 
 
-def thinks_by_default(model: str, tokenizer: Any = None) -> bool:
-    """Return True if the model thinks unless ``enable_thinking`` is false; without a tokenizer, decide by its name."""
-    return _THINKS.fullmatch(model) is not None if tokenizer is None else template_thinks(tokenizer)
-
-
 def _local(kind: str, model: str) -> Any:
     """Return the ``AutoConfig`` or ``AutoTokenizer`` if its files are on this machine, else None; no download."""
     import transformers
@@ -70,7 +62,7 @@ def _local(kind: str, model: str) -> Any:
 def _thinking(config: Any, model: str, tokenizer: Any) -> list[str]:
     keywords, limit = config.chat_template_kwargs or {}, config.max_completion_length
     has_room = limit is None or limit >= ROOM_TO_THINK
-    if has_room or "enable_thinking" in keywords or not thinks_by_default(model, tokenizer):
+    if has_room or "enable_thinking" in keywords or tokenizer is None or not thinks_by_default(tokenizer):
         return []
     text = f"the chat template of {model} has the model think before it answers, and max_completion_length is {limit}"
     remedy = "chat_template_kwargs: {enable_thinking: false}, or true with a max_completion_length of"
@@ -112,78 +104,60 @@ _SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)(B|M)(?![A-Za-z0-9])", re.I
 """The first size in a model's name: ``Qwen3-30B-A3B`` has 30 billion parameters, 3 of them at a time."""
 
 
-@dataclass(frozen=True)
-class ModelLoad:
-    """A model to load; ``parameters`` is None if neither its config nor its name has them."""
-
-    name: str
-    parameters: float | None
-    downloads: bool
-
-    @property
-    def size(self) -> str:
-        """``about 8 billion parameters, 16 GB in 16 bits``."""
-        if self.parameters is None:
-            return "of unknown size"
-        billions = self.parameters / 1e9
-        return f"about {billions:.3g} billion parameters, {2 * billions:.2g} GB in 16 bits"
-
-    def is_slow_here(self) -> bool:
-        """Return True for a large model on a machine without an accelerator."""
-        import torch
-
-        return (self.parameters or 0) >= LARGE and not torch.accelerator.is_available()
-
-
-def load_of(name: str) -> ModelLoad:
-    """Inspect a folder, or a name on the hub and its place in the cache, without a download."""
-    local = Path(name).expanduser().exists()
-    return ModelLoad(name, _parameters(name), downloads=not local and not _is_cached(name))
-
-
 def download_lines(parsed: "Parsed") -> list[str]:
     """Return the lines about downloads; raise `UserError` for the problem of `slow_here`."""
-    load = _of(parsed)
-    if problem := slow_here(parsed, load):
+    if problem := slow_here(parsed):
         raise UserError(problem)
-    return _download(load)
+    return load_notes(parsed)
 
 
-def slow_here(parsed: "Parsed", load: ModelLoad | None = None) -> str:
+def slow_here(parsed: "Parsed") -> str:
     """Return the error for a large model without an accelerator or an explicit ``use_cpu``; empty if none."""
-    load = None if parsed.training.use_cpu else load or _of(parsed)
-    if load is None or not load.is_slow_here():
+    import torch
+
+    name = _name(parsed)
+    if parsed.training.use_cpu or name is None or torch.accelerator.is_available() or parameters(name) < LARGE:
         return ""
     bits = next((f", in {n} bits" for n in (4, 8) if getattr(parsed.model, f"load_in_{n}bit", False)), "")
-    text = f"there is no CUDA device here, nor another accelerator, and {load.name} has {load.size}{bits}"
-    slow = f"a single step on the CPU would take minutes to hours{', after the download' * load.downloads}"
+    text = f"there is no CUDA device here, nor another accelerator, and {name} has {_size(name)}{bits}"
+    slow = f"a single step on the CPU would take minutes to hours{', after the download' * downloads(name)}"
     small = f"try the config here with a small model (--model_name_or_path {SMALL} --load_in_4bit false)"
     card = "Run this on a machine with a card (grpo-plus check says how large)"
     return f"{text}: {slow}. {card}, {small}, or force the CPU with --use_cpu true."
 
 
 def load_notes(parsed: "Parsed") -> list[str]:
-    """Return the line about a download, for commands that load nothing."""
-    return _download(_of(parsed))
-
-
-def _of(parsed: "Parsed") -> ModelLoad | None:
-    name = parsed.model.model_name_or_path
-    return None if not name or is_reference(name) else load_of(str(name))
-
-
-def _download(load: ModelLoad | None) -> list[str]:
-    if load is None or not load.downloads:
+    """Return the line about a download, which is not made here."""
+    name = _name(parsed)
+    if name is None or not downloads(name):
         return []
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
-        return [f"{load.name} ({load.size}) is not on this machine, and HF_HUB_OFFLINE forbids its download."]
+        return [f"{name} ({_size(name)}) is not on this machine, and HF_HUB_OFFLINE forbids its download."]
+    return [f"{name} is not on this machine and is downloaded from the hub: {_size(name)}."]
+
+
+def _name(parsed: "Parsed") -> str | None:
+    name = parsed.model.model_name_or_path
+    return None if not name or is_reference(name) else str(name)
+
+
+def _size(name: str) -> str:
+    """``about 8 billion parameters, 16 GB in 16 bits``."""
+    billions = parameters(name) / 1e9
+    return f"about {billions:.3g} billion parameters, {2 * billions:.2g} GB in 16 bits" if billions else "unknown size"
+
+
+def downloads(name: str) -> bool:
+    """Return True for a name on the hub whose weights are not in the cache."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    return [f"{load.name} is not on this machine and is downloaded from the hub: {load.size}, into {HF_HUB_CACHE}."]
+    folder = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")
+    cached = any(path.suffix in (".safetensors", ".bin", ".gguf") for path in folder.glob("*/*"))
+    return not cached and not Path(name).expanduser().exists()
 
 
-def _parameters(name: str) -> float | None:
-    """Count by the config if it is on this machine, else by the name."""
+def parameters(name: str) -> float:
+    """Count by the config if it is on this machine, else by the name; 0 if neither has the size."""
     if (config := _local("AutoConfig", name)) is not None:
         from grpo_plus.memory.shape import shape_of
 
@@ -194,11 +168,4 @@ def _parameters(name: str) -> float | None:
         else:
             return float(shape.linear_weights + shape.other_weights)
     match = None if Path(name).expanduser().exists() else _SIZE.search(name.rpartition("/")[2])
-    return None if match is None else float(match[1]) * (1e9 if match[2] in "bB" else 1e6)
-
-
-def _is_cached(name: str) -> bool:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    folder = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")
-    return any(path.suffix in (".safetensors", ".bin", ".gguf") for path in folder.glob("*/*"))
+    return 0.0 if match is None else float(match[1]) * (1e9 if match[2] in "bB" else 1e6)

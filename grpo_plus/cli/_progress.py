@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import time
 from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -25,17 +24,7 @@ class _Bar(ProgressCallback):
 
 
 class ProgressLines(TrainerCallback):
-    """Callback that prints a line for each log entry, on the main process.
-
-    The line has reward, dead groups, lengths, tokens a second, the engine's savings, the parts of a step's time, and
-    the remaining time.
-    """
-
-    def __init__(self) -> None:
-        self._tokens_per_second: float | None = None
-        self._logged = (0, 0.0)
-        self._step = self._first = self._last = 0
-        self._began = 0.0
+    """Callback that prints a line for each log entry, on the main process."""
 
     @classmethod
     def instead_of_logs(cls, trainer: "Host") -> None:
@@ -48,55 +37,28 @@ class ProgressLines(TrainerCallback):
         if sys.stderr.isatty():
             trainer.add_callback(_Bar())
 
-    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Start the clock."""
-        self._began = time.monotonic()
-        self._first = self._step = state.global_step
-        self._last = state.max_steps
-        self._logged = (state.global_step, float(state.num_input_tokens_seen or 0))
-
-    def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Count the step."""
-        self._step = state.global_step
-        self._last = state.max_steps
-
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
         """Print the figures of a log entry."""
         if not state.is_world_process_zero or not logs:
             return
+        line = ""
         if any(key.startswith("eval_") for key in logs):
             if words := evaluation_words(logs):
-                self._print(f"step {state.global_step}: evaluation: {', '.join(words)}")
+                line = f"step {state.global_step}: evaluation: {', '.join(words)}"
         elif "train_runtime" in logs:
-            self._print(f"trained to step {state.global_step} in {duration(logs['train_runtime'])}")
+            line = f"trained to step {state.global_step} in {duration(logs['train_runtime'])}"
         elif "loss" in logs:
-            self._take(logs, state.global_step, state.max_steps)
-
-    def _take(self, logs: Mapping[str, Any], step: int, last: int) -> None:
-        parts = {part: number for part in PARTS if (number := _number(logs.get(metric(part)))) is not None}
-        seconds = sum(parts.values()) if len(parts) == len(PARTS) else None
-        tokens = _number(logs.get("num_tokens"))
-        if tokens is not None:
-            steps, before = self._logged
-            if seconds and step > steps and tokens > before:
-                self._tokens_per_second = (tokens - before) / (seconds * (step - steps))
-            self._logged = (step, tokens)
-        words = [f"step {step}/{last}", *figure_words(logs)]
-        if self._tokens_per_second is not None:
-            words.append(f"{self._tokens_per_second:,.0f} tokens/s")
-        if seconds is not None:
-            shares = ", ".join(f"{part} {each / seconds:.0%}" for part, each in parts.items()) if seconds else ""
-            words.append(f"{seconds:.2f} s/step" + (f" ({shares})" if shares else ""))
-        done = self._step - self._first
-        if done >= 1 and self._last >= self._step:  # includes the evaluations of this run
-            left = (time.monotonic() - self._began) / done * (self._last - self._step)
-            words.append(f"{duration(left)} left")
-        self._print(" | ".join(words))
-
-    def _print(self, text: str) -> None:
+            parts = {part: number for part in PARTS if (number := _number(logs.get(metric(part)))) is not None}
+            words = [f"step {state.global_step}/{state.max_steps}", *figure_words(logs)]
+            if 0 < (seconds := sum(parts.values())) < 1e9:
+                shares = ", ".join(f"{part} {each / seconds:.0%}" for part, each in parts.items())
+                left = duration(seconds * (state.max_steps - state.global_step))
+                words += [f"{seconds:.2f} s/step ({shares})", f"{left} left"]
+            line = " | ".join(words)
         with contextlib.suppress(OSError):  # a log on a full disk, or a closed pipe
-            tqdm.write(text)
-            sys.stdout.flush()
+            if line:
+                tqdm.write(line)
+                sys.stdout.flush()
 
 
 def figure_words(logs: Mapping[str, Any]) -> list[str]:

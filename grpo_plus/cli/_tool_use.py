@@ -1,9 +1,9 @@
-"""Prompt, sampling, tools and environments of ``grpo-plus eval``: from a run, a config file, or flags."""
+"""Prompt, sampling, tools and environments of ``grpo-plus eval``: from a run or a config file."""
 
 import argparse
 import json
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.report.escape import escape_controls
-from grpo_verifiers.errors.messages import cut
+from grpo_verifiers.errors.messages import short
 from grpo_verifiers.redaction import HIDDEN
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ class RunSettings:
 
     def summary(self) -> str:
         """Return the adopted settings in a line."""
-        parts = [f"prompt {_shown(self.prompt)}"] if self.prompt else []
+        parts = [f"prompt {short(dict(self.prompt), 200)}"] if self.prompt else []
         parts += [f"completions of at most {self.most} tokens"] if self.most else []
         parts += [f"{name} {value:g}" for name, value in self.sampling.items() if value != SAMPLING[name]]
-        parts += [f"chat_template_kwargs {_shown(self.template_keywords)}"] if self.template_keywords else []
+        parts += [f"chat_template_kwargs {short(dict(self.template_keywords), 200)}"] if self.template_keywords else []
         return f"As in the run {self.folder}: {', '.join(parts)}. Flags override." if parts else ""
 
 
@@ -86,27 +86,15 @@ def read_run_settings(folders: Sequence[Path]) -> RunSettings | None:
     return run
 
 
-def _shown(values: Mapping[str, Any]) -> str:
-    text = ", ".join(
-        f"{name}: {value!r}" if isinstance(value, str) else f"{name}: {value}" for name, value in values.items()
-    )
-    return "{" + cut(text, 200) + "}"
-
-
 TURN_FIELDS = ("tools", "environment", "max_tool_calling_iterations")
-_OF_ENTRIES = {"name", "label", "weight", "columns", "timeout", "on_error"}
-HARMLESS: Mapping[str, Collection[str]] = {"calculator": (), "python": {"memory", "output"}}
-"""Safe built-in tools of a record; their keywords run nothing, read no file and reach no machine."""
+HARMLESS = ("calculator", "python")
+"""Safe built-in tools of a record; with `_KEYS` they run nothing else, read no file and reach no machine."""
+_KEYS = {"name", "label", "timeout", "memory", "output"}
 _READ = (*TURN_FIELDS, "chat_template_kwargs", "plugins")
 
 
 def add_tool_options(group: "argparse._ActionsContainer") -> None:
-    """Declare the options that replace the tools of the run."""
-    group.add_argument(
-        "--tools", nargs="+", help="names, references or mappings, as in a config: '{name: …, timeout: 5}'"
-    )
-    group.add_argument("--environment", help="in the same form, or a mapping of the values of the column environment")
-    group.add_argument("--max-tool-calling-iterations", type=int, help="turns that may call; unset: until the length")
+    """Declare the options for the tools of the model."""
     group.add_argument("--tools-from", help="tools and environment from a config file or another run's folder, or none")
     group.add_argument(
         "--trust-run", action="store_true", help="run the code named in the run's record, which is not run otherwise"
@@ -114,81 +102,62 @@ def add_tool_options(group: "argparse._ActionsContainer") -> None:
 
 
 def tool_use(options: argparse.Namespace, folders: Sequence[Path]) -> "ToolUse | None":
-    """Return the tools for the model, or None. Flags come before ``--tools-from``, and that before the run.
+    """Return the tools for the model, or None: those of ``--tools-from``, else of the run.
 
     ``folders`` are the candidates for the folder of the run.
     """
     from grpo_plus.evaluation.turns import ToolUse
 
-    source = "the command line"
-    values: dict[str, Any] = {}
-    if options.tools_from is not None and options.tools_from != NOTHING:
-        source = options.tools_from
+    source = options.tools_from
+    if source == NOTHING:
+        values: dict[str, Any] = {}
+    elif source is not None:
         values = _read_from(Path(source).expanduser(), trust=options.trust_run)
-    elif options.tools_from is None:
-        for folder in folders:
-            if run_settings := _of_run(folder):
-                source, values = f"the run {folder}", _trusted(folder, run_settings, trust=options.trust_run)
-                break
-    values |= {name: value for name in TURN_FIELDS if (value := getattr(options, name)) is not None}
-    values["plugins"] = [*(values.get("plugins") or []), *options.plugin]
-    use = ToolUse(**{name: value for name, value in values.items() if value is not None})
+    else:
+        source, values = next(((f"the run {each}", fields) for each in folders if (fields := _of_run(each))), ("", {}))
+        values = _trusted(source, values, trust=options.trust_run)
+    plugins = [*(values.get("plugins") or []), *options.plugin]
+    use = ToolUse(**{name: value for name, value in {**values, "plugins": plugins}.items() if value is not None})
     if not use:
-        if options.max_tool_calling_iterations is not None:
-            raise UserError("--max-tool-calling-iterations needs tools: give --tools or --environment.")
         return None
-    _print_tools(use, source)
+    recipe = use.config().recipe  # with the problems of all entries, before a model is loaded
+    parts = {"tools": recipe.tools, "environment": recipe.environments.values()}
+    names = [f"{name}: {', '.join(part.label for part in of_kind)}" for name, of_kind in parts.items() if of_kind]
+    print(f"Callable by the model, from {source}: {'; '.join(names)}.", file=sys.stderr)
     return use
 
 
-def _trusted(folder: Path, settings: dict[str, Any], *, trust: bool) -> dict[str, Any]:
+def _trusted(source: str, settings: dict[str, Any], *, trust: bool) -> dict[str, Any]:
     """Return the settings of a record; raise an error if they name code without ``--trust-run``."""
-    code = [] if trust else code_in({name: settings.get(name) for name in ("tools", "environment", "plugins")})
-    if code:
+    if code := [] if trust else code_in({name: settings.get(name) for name in ("tools", "environment", "plugins")}):
         raise UserError(
-            f"the record of the run {folder} names code: {', '.join(code)}. The record's author chose it, so it "
+            f"the record of {source} names code: {', '.join(code)}. The record's author chose it, so it "
             "needs your consent: read it and give --trust-run, or --tools-from with your config file or none."
         )
     return settings
 
 
 def code_in(record: Mapping[str, Any]) -> list[str]:
-    """List the code in a record's entries: all but built-in tools by exact name with keywords of `HARMLESS`.
+    """List the code in a record: all entries but `HARMLESS` tools by exact name with keys of `_KEYS`.
 
     >>> code_in({"tools": ["calculator", {"name": "./mine.py:look"}], "plugins": ["theirs"]})
-    ['./mine.py:look', 'theirs']
-    >>> code_in({"tools": [{"name": "python", "memory": 0.5, "level": "none"}]})
-    ['python with level']
+    ["{'name': './mine.py:look'}", 'theirs']
     """
-    return [named for field, value in record.items() for entry in _entries(value) for named in _named(field, entry)]
+    lists = {field: value if isinstance(value, list | tuple) else [value] for field, value in record.items() if value}
+    return [
+        escape_controls(str(entry)[:200])
+        for field, entries in lists.items()
+        for entry in entries
+        if field != "tools" or not _is_harmless(entry)
+    ]
 
 
-def _entries(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _named(field: str, entry: Any) -> Iterator[str]:
+def _is_harmless(entry: Any) -> bool:
     values = {"name": entry} if isinstance(entry, str) else entry
-    name = values.get("name") if isinstance(values, Mapping) else None
-    if field != "tools" or not isinstance(name, str) or name not in HARMLESS:
-        yield escape_controls(str(entry if not isinstance(name, str) else name)[:200])
-        return
-    if more := [str(key) for key in values if key not in _OF_ENTRIES and key not in HARMLESS[name]]:
-        yield escape_controls(f"{name} with {', '.join(more)}"[:200])
-
-
-def _print_tools(use: "ToolUse", source: str) -> None:
-    config = use.config()  # with the problems of all entries, before a model is loaded
-    tools = [part.label for part in config.recipe.tools]
-    environments = [part.label for part in config.recipe.environments.values()]
-    lists = {"tools": tools, "environment": environments}
-    names = "; ".join(f"{name}: {', '.join(labels)}" for name, labels in lists.items() if labels)
-    print(f"Callable by the model, from {source}: {names}.", file=sys.stderr)
+    return isinstance(values, Mapping) and values.get("name") in HARMLESS and values.keys() <= _KEYS
 
 
 def _of_run(folder: Path) -> dict[str, Any]:
-    from grpo_verifiers.redaction import HIDDEN
-
     config = (info_of(folder) or {}).get("config") or {}
     if not any(config.get(name) for name in ("tools", "environment")):
         return {}
@@ -196,7 +165,7 @@ def _of_run(folder: Path) -> dict[str, Any]:
     if HIDDEN in json.dumps(settings, ensure_ascii=False):
         raise UserError(
             f"the tools of {folder} have secrets among their keywords, which its record omits: give "
-            "--tools-from its config file or none, or --tools and --environment."
+            "--tools-from its config file or none."
         )
     return settings
 
@@ -211,7 +180,7 @@ def _read_from(path: Path, *, trust: bool) -> dict[str, Any]:
         fields = _of_run(path) or _of_run(path.parent)
         if not fields:
             raise UserError(f"--tools-from {path}: no run in it was trained with tools or an environment.")
-        return _trusted(path, fields, trust=trust)
+        return _trusted(f"the run {path}", fields, trust=trust)
     try:
         values: Mapping[str, Any] = read_yaml(path)
     except ValueError as error:

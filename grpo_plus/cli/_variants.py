@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from grpo_plus.cli import UserError, end_with_parent
 from grpo_plus.sweep.plan import VariantCheck
-from grpo_verifiers.errors.frames import exits_caught, plugin_traceback
+from grpo_verifiers.errors.frames import plugin_traceback
 from grpo_verifiers.files import read_text, write_atomic
 
 if TYPE_CHECKING:
@@ -47,6 +47,5 @@ def check_variants(variants: list[tuple[str, list[str]]]) -> VariantCheck:
 
 if __name__ == "__main__":
     end_with_parent()
-    with exits_caught():
-        ask, answer = map(Path, sys.argv[1:])
-        write_atomic(answer, json.dumps(asdict(check_variants(json.loads(read_text(ask))))))
+    ask, answer = map(Path, sys.argv[1:])
+    write_atomic(answer, json.dumps(asdict(check_variants(json.loads(read_text(ask))))))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from grpo_plus.cli import UserError
 from grpo_plus.cli._prompts import check_columns, maker
 from grpo_plus.recipe.choice import ConfigFacts
-from grpo_verifiers.errors.messages import counted, unknown
+from grpo_verifiers.errors.messages import unknown
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -225,18 +225,8 @@ def _sharded(args: Any) -> str | None:
 
 def warm_start_lines(settings: Mapping[str, Any] | None, *, adapter: bool) -> list[str]:
     """Return the lines on the warm start for ``check``."""
-    from grpo_plus.warm_start.store import ADAPTER_RATE, FULL_RATE
-
     if settings is None:
         return []
-    lora = adapter and not settings.get("full")
-    unit = "steps" if "steps" in settings else "epochs"
-    length = counted(settings.get(unit, 1), unit[:-1])
-    rate = settings.get("learning_rate", ADAPTER_RATE if lora else FULL_RATE)
-    source = f"{settings.get('solution', 'solution')!r} of {settings.get('dataset', 'the training data')}"
-    weights = "the adapter, which GRPO continues to train" if lora else "all weights"
-    return [
-        f"warm start: {length} of supervised training on the column {source}",
-        f"  trains {weights}; learning rate {rate:g}, {counted(settings.get('batch_size', 32), 'row')} a step",
-        "",
-    ]
+    weights = "the adapter" if adapter and not settings.get("full") else "all weights"
+    values = ", ".join(f"{key}: {value}" for key, value in settings.items())
+    return [f"warm start of {weights}: {values or 'with defaults'}", ""]

@@ -1,14 +1,12 @@
 """``grpo-plus eval``: accuracy of a model on a dataset, by a verifier, with intervals."""
 
 import argparse
-import json
-import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.checkpoints.folder import read_json
 from grpo_plus.cli import UserError
 from grpo_plus.cli._data import local_data, local_model
 from grpo_plus.cli._parser import CommandParser
@@ -28,7 +26,6 @@ from grpo_plus.cli._verifiers import add_verifier_options, make_verifiers, requi
 from grpo_plus.record import runs_near
 from grpo_verifiers.errors import ConfigError, VerifierError
 from grpo_verifiers.errors.messages import counted, unknown
-from grpo_verifiers.files import read_text
 
 if TYPE_CHECKING:
     from grpo_plus.evaluation.results import EvalSample, Evaluation
@@ -153,6 +150,7 @@ def _evaluate(
     options: argparse.Namespace, ks: list[int], drawing: "SampleSettings", verifiers: "list[Verifier]", run: RunSettings
 ) -> int:
     from rich.console import Console
+    from tqdm import tqdm  # type: ignore[import-untyped]  # comes with transformers
 
     from grpo_plus.cli._prompts import with_prompts
     from grpo_plus.evaluation.results import WIDTH, results_table
@@ -177,13 +175,13 @@ def _evaluate(
         total = len(rows) * options.n
         if done:
             print(f"{len(done)} of {total} samples are in {options.out} already.", file=sys.stderr)
-        progress = _Progress(total, len(done))
-        with progress.bar:
+        slow = 0.1 if sys.stderr.isatty() else 10.0  # seconds between two lines of a log
+        with tqdm(total=total, initial=len(done), desc="sampling", mininterval=slow) as progress:
 
             def report(samples: "Sequence[EvalSample]") -> None:
                 if store:
                     store.add(samples)
-                progress.advance(samples)
+                progress.update(len(samples))
 
             evaluation = evaluate(
                 model, tokenizer, rows, verifiers, tools=tools, n=options.n, ks=ks, drawing=drawing, seed=options.seed,
@@ -244,14 +242,10 @@ def _check_columns(verifiers: "Sequence[Verifier]", rows: Any, options: argparse
 
     if problems := prompt_problems(options.prompt):
         raise UserError(" ".join(problems))
-    try:
-        check_columns(rows, options.prompt, f"--split {options.split}", {"column": "--prompt-column", "user": "--user"})
-    except UserError as error:
-        if options.prompt == _prompt_of(options):
-            raise
-        raise UserError(
-            f"{error} It is the prompt of the run {run.folder}: give --prompt-column, --user or --settings-from none."
-        ) from error
+    where = f"--split {options.split}"
+    if options.prompt != _prompt_of(options):
+        where += f", with the prompt of the run {run.folder}"
+    check_columns(rows, options.prompt, where, {"column": "--prompt-column", "user": "--user"})
     needed = {verifier.label: verifier.required_columns for verifier in verifiers}
     require_columns(needed, rows.column_names, "--column PARAMETER=COLUMN")
 
@@ -266,12 +260,9 @@ def _base_and_adapter(options: argparse.Namespace) -> tuple[str, str | None]:
     if config.is_file() and not (config.parent / "config.json").is_file():
         if adapter is not None:
             raise UserError(f"{base} is an adapter itself: give its base model, or leave --adapter out.")
-        try:
-            named = json.loads(read_text(config)).get("base_model_name_or_path")
-        except (OSError, ValueError, AttributeError) as error:
-            raise UserError(f"{config} cannot be read: {error}.") from error
+        named = read_json(config).get("base_model_name_or_path")
         if not named:
-            raise UserError(f"{base} is an adapter that names no base model: {PROG} BASE --adapter {base}")
+            raise UserError(f"{config} names no base model: {PROG} BASE --adapter {base}")
         print_status(f"{base} is an adapter on {named}.")
         return str(named), str(base)
     local_model(base, "MODEL", functions=False)
@@ -329,7 +320,7 @@ def _four_bits(options: argparse.Namespace, device: Any) -> Any:
 
 
 def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str, Any]:
-    excluded = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *_PROMPT_FLAGS, *TURN_FIELDS}
+    excluded = {"batch", "out", "overwrite", "device", "k", "loaded", "prompt", *_PROMPT_FLAGS}
     excluded |= {"settings_from", "tools_from"}
     settings = {name: value for name, value in vars(options).items() if name not in excluded}
     settings |= {name: options.prompt.get(key) for name, key in _PROMPT_FLAGS.items()}
@@ -339,32 +330,3 @@ def _settings(options: argparse.Namespace, tools: "ToolUse | None") -> dict[str,
         config = tools.config()
         settings |= {name: getattr(config, name) for name in (*TURN_FIELDS, "chat_template_kwargs")}
     return settings
-
-
-class _Progress:
-    """A bar on a terminal; elsewhere a line every ten seconds."""
-
-    def __init__(self, total: int, done: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self.bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-            console=Console(stderr=True), disable=not self._terminal,
-        )  # fmt: skip
-        self._task = self.bar.add_task("sampling", total=total, completed=done)
-        self._total, self._done, self._scores = total, done, [0.0, 0.0]
-        self._last_line = time.monotonic()
-
-    def advance(self, samples: "Sequence[EvalSample]") -> None:
-        """Count verified samples."""
-        self._done += len(samples)
-        firsts = (next(iter(sample.verdicts.values()))["score"] for sample in samples)
-        scores = [score for score in firsts if score is not None]
-        self._scores = [self._scores[0] + sum(scores), self._scores[1] + len(scores)]
-        shown = f"mean score {self._scores[0] / self._scores[1]:.3f}" if self._scores[1] else "no scores yet"
-        self.bar.update(self._task, advance=len(samples), description=shown)
-        if not self._terminal and (self._done == self._total or time.monotonic() - self._last_line > 10):
-            self._last_line = time.monotonic()
-            print(f"{self._done} of {self._total} samples, {shown}", file=sys.stderr, flush=True)

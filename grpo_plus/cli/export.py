@@ -1,7 +1,6 @@
 """``grpo-plus export``: write a run's adapter, or the model with the adapter merged, for other programs."""
 
 import argparse
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,22 +42,9 @@ def run(arguments: Sequence[str]) -> int:
         print(f"{adapter} merged onto {base} in {options.dtype or 'bfloat16'}: {options.out}")
     except export.ExportError as error:
         raise UserError(str(error)) from error
-    print(*next_steps(options.out), sep="\n")
+    print(f"vLLM: vllm serve {shlex.quote(str(options.out))}, and vllm chat to talk to it")
+    print("GGUF and Ollama: llama.cpp's convert_hf_to_gguf.py takes this folder (not run here).")
     return 0
-
-
-def next_steps(out: Path) -> list[str]:
-    """Return commands that use the merged model in other programs."""
-    folder, gguf = shlex.quote(str(out)), shlex.quote(f"{out.name}.gguf")
-    name = re.sub(r"[^a-z0-9._-]+", "-", out.name.lower()).strip("-.") or "trained"
-    return [
-        f"vLLM: vllm serve {folder}, and vllm chat to talk to it",
-        "GGUF and Ollama, with a clone of llama.cpp and its requirements (not run here):",
-        f"  python llama.cpp/convert_hf_to_gguf.py {folder} --outfile {gguf} --outtype bf16",
-        f"  llama.cpp/build/bin/llama-quantize {gguf} {shlex.quote(f'{out.name}-4bit.gguf')} Q4_K_M",
-        f"  printf 'FROM ./%s\\n' {gguf} > Modelfile && ollama create {name} -f Modelfile && ollama run {name}",
-        "The GGUF contains the chat template; the run's system prompt is a line SYSTEM of the Modelfile.",
-    ]
 
 
 def _parser() -> argparse.ArgumentParser:

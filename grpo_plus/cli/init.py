@@ -13,8 +13,6 @@ from grpo_verifiers.files import write_atomic
 
 PROG = "grpo-plus init"
 PREFIX = "paper:"
-_PAPER_FILES: Mapping[str, tuple[str, ...]] = {"gigpo": ("game.py",), "mt_grpo": ("game.py",)}
-"""Further files of a recipe, in the folder above its own."""
 
 
 def recipes_folder() -> Path:
@@ -26,19 +24,9 @@ def recipes_folder() -> Path:
     raise UserError(f"the recipes are missing from this installation in {package}: install grpo-plus again.")
 
 
-def _titles() -> dict[str, str]:
-    """Return the names of the recipes by paper, with the first line of each file."""
-    files = sorted((recipes_folder() / "papers").glob("*.yaml"))
-    return {path.stem: path.read_text(encoding="utf-8").partition("\n")[0].strip("# .") for path in files}
-
-
-PAPERS = _titles()
-"""Title of each recipe ``paper:NAME``, in the file ``papers/NAME.yaml``."""
-
-
 @dataclass(frozen=True)
 class RecipeFiles:
-    """Files of a recipe; ``about`` describes it in one line.
+    """Files of a recipe; ``about`` is the first line of its config.
 
     ``files`` are paths below the recipes' folder and below the target, first the config. ``command`` is the next one;
     None for training from the first file.
@@ -54,41 +42,41 @@ class RecipeFiles:
         return (self.command or "grpo-plus train {folder}{first}").format(folder=where, first=self.files[0])
 
 
-_CARD = "math on a card of {} GB: {}, 4-bit base, LoRA"
-
-RECIPES = {
-    "quickstart": RecipeFiles(
-        "a small model learns sums on a CPU in minutes, nothing to download", ("quickstart.yaml", "my_verifiers.py")
-    ),
-    "8gb": RecipeFiles(_CARD.format(8, "Qwen2.5-3B"), ("math_8gb.yaml",)),
-    "12gb": RecipeFiles(_CARD.format(12, "Qwen3-8B"), ("math_12gb.yaml",)),
-    "16gb": RecipeFiles(_CARD.format(16, "Qwen3-14B"), ("math_16gb.yaml",)),
-    "24gb": RecipeFiles(_CARD.format(24, "Qwen3-14B, long answers"), ("math_24gb.yaml",)),
-    "estimators": RecipeFiles("swap the advantage estimator in one line, and compare several", ("estimators.yaml",)),
-    "verifier": RecipeFiles("verifiers of your own, weights, a gated format", ("verifiers.yaml", "my_verifiers.py")),
-    "process": RecipeFiles("process supervision: every line of a solution scored separately", ("process.yaml",)),
-    "tools": RecipeFiles("a small model that cannot carry learns to call the calculator", ("tools.yaml",)),
-    "environment": RecipeFiles("a small model learns a game of several turns", ("environment.yaml", "game.py")),
-    "code": RecipeFiles("programs judged by tests in a sandbox", ("code_rl.yaml", "code_rl.py")),
-    "estimator": RecipeFiles(
-        "an advantage estimator as a package of its own, with tests",
-        tuple(
-            f"estimator_package/{name}"
-            for name in ("train.yaml", "grpo_quantile.py", "pyproject.toml", "README.md", "tests/test_quantile.py")
-        ),
-        "pip install -e {folder}estimator_package && grpo-plus train {folder}{first}",
-    ),
-    "accelerate": RecipeFiles(
-        "several GPUs, several machines: DDP, FSDP2, DeepSpeed ZeRO-2 and 3",
-        tuple(f"accelerate/{name}.yaml" for name in ("ddp", "ddp_cpu", "fsdp2", "zero2", "zero3")),
-        "grpo-plus train config.yaml --accelerate_config {folder}{first} --num_processes 2",
-    ),
-    **{
-        f"{PREFIX}{name}": RecipeFiles(about, (f"papers/{name}.yaml", *_PAPER_FILES.get(name, ())))
-        for name, about in PAPERS.items()
-    },
-    "stock": RecipeFiles("our verifiers in TRL's own trainer", ("stock_trainer.py",), "python {folder}{first}"),
+_PACKAGE = ("train.yaml", "grpo_quantile.py", "pyproject.toml", "README.md", "tests/test_quantile.py")
+_FILES: Mapping[str, tuple[str, ...]] = {
+    "quickstart": ("quickstart.yaml", "my_verifiers.py"),
+    **{f"{size}gb": (f"math_{size}gb.yaml",) for size in (8, 12, 16, 24)},
+    "estimators": ("estimators.yaml",),
+    "verifier": ("verifiers.yaml", "my_verifiers.py"),
+    "process": ("process.yaml",),
+    "tools": ("tools.yaml",),
+    "environment": ("environment.yaml", "game.py"),
+    "code": ("code_rl.yaml", "code_rl.py"),
+    "estimator": tuple(f"estimator_package/{name}" for name in _PACKAGE),
+    "accelerate": tuple(f"accelerate/{name}.yaml" for name in ("ddp", "ddp_cpu", "fsdp2", "zero2", "zero3")),
+    "stock": ("stock_trainer.py",),
 }
+_NEXT = {
+    "estimator": "pip install -e {folder}estimator_package && grpo-plus train {folder}{first}",
+    "accelerate": "grpo-plus train config.yaml --accelerate_config {folder}{first} --num_processes 2",
+    "stock": "python {folder}{first}",
+}
+_OF_PAPERS: Mapping[str, tuple[str, ...]] = {"gigpo": ("game.py",), "mt_grpo": ("game.py",)}
+"""Further files of a recipe by paper, in the folder above its own."""
+
+
+def _recipes() -> dict[str, RecipeFiles]:
+    folder = recipes_folder()
+    papers = sorted(path.stem for path in (folder / "papers").glob("*.yaml"))
+    by_paper = {f"{PREFIX}{name}": (f"papers/{name}.yaml", *_OF_PAPERS.get(name, ())) for name in papers}
+    recipes = {**_FILES, **by_paper}
+    firsts = {name: (folder / files[0]).read_text(encoding="utf-8") for name, files in recipes.items()}
+    titles = {name: text.partition("\n")[0].strip('"#.: ') for name, text in firsts.items()}
+    return {name: RecipeFiles(titles[name], files, _NEXT.get(name)) for name, files in recipes.items()}
+
+
+RECIPES = _recipes()
+PAPERS = tuple(name.removeprefix(PREFIX) for name in RECIPES if name.startswith(PREFIX))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -122,30 +110,19 @@ def listing(prefix: str = "") -> str:
 
 
 def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> list[str]:
-    """Copy a recipe's files; refuse to replace different files without ``force``."""
+    """Copy a recipe's files; refuse to replace different files without ``force``, and folders at all."""
     texts = {target / name: (source / name).read_bytes() for name in recipe.files}
-    same = {path for path, text in texts.items() if _holds(path, text)}
-    different = [path for path in texts if path not in same and (path.exists() or path.is_symlink())]
-    if different and not force:
-        raise UserError(
-            f"{', '.join(map(str, different))}: there already, and different. Nothing was written: --force replaces, "
-            "--out names another folder."
-        )
-    if folders := [path for path in different if path.is_dir()]:
-        raise UserError(f"{', '.join(map(str, folders))}: a folder, but a file is expected. Nothing was written.")
-    lines = []
-    for path, text in texts.items():
-        try:
-            if path not in same:
-                write_atomic(path, text)
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error}.") from error
-        lines.append(f"{path} is there already" if path in same else f"wrote {path}")
-    return lines
-
-
-def _holds(path: Path, text: bytes) -> bool:
+    path = target
     try:
-        return path.is_file() and path.read_bytes() == text
-    except OSError:
-        return False
+        taken = [path for path in texts if path.exists() or path.is_symlink()]
+        different = [path for path in taken if not path.is_file() or path.read_bytes() != texts[path]]
+        if different and not (force and all(path.is_file() or path.is_symlink() for path in different)):
+            raise UserError(
+                f"{', '.join(map(str, different))}: there already, and different. Nothing was written: --force "
+                "replaces files, --out names another folder."
+            )
+        for path, text in texts.items():
+            write_atomic(path, text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error}.") from error
+    return [f"wrote {path}" for path in texts]

@@ -1,14 +1,16 @@
-"""``grpo-plus plugins``: list all parts that a config can name, with their sources, or describe one part."""
+"""``grpo-plus plugins``: list all parts that a config can name, with their sources, or describe one part.
+
+Pages of the built-in parts, from the same docstrings: docs/parts.
+"""
 
 import difflib
 import importlib.util
 import inspect
 import json
-import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,110 +22,8 @@ from grpo_verifiers.files import read_text
 from grpo_verifiers.options import hints_of, keywords_of, spell
 from grpo_verifiers.registry import Registry, import_reference, is_reference, source_of
 
-_SECTION = re.compile(
-    r"^(Args|Arguments|Parameters|Attributes|Config|Returns|Raises|Yields):\n((?:[ ].*(?:\n|$)|\n)*)", re.MULTILINE
-)
-_ARGUMENT = re.compile(r"^\*{0,2}(\w+)(?: \([^)]*\))?:(.*\n?(?: .*\n?|\n)*)", re.MULTILINE)
-_TABLE = ("===", "+--", "| ", "- ", "* ", "1. ")
-USE = "Use it when "
-
-
-@dataclass(frozen=True)
-class Docs:
-    """The parts of a docstring. A paragraph is on one line, a table keeps its lines; ``config`` is YAML."""
-
-    summary: str = ""
-    prose: tuple[str, ...] = ()
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    config: str = ""
-    example: str = ""
-
-    @property
-    def has_use(self) -> bool:
-        """True if a paragraph begins with "Use it when"."""
-        return any(text.startswith(USE) for text in self.prose)
-
-
-def read_docs(text: str | None) -> Docs:
-    """Split one docstring.
-
-    >>> docs = read_docs('''Distance to the middle.
-    ...
-    ...     Use it when rewards are bounded.
-    ...
-    ...     Args:
-    ...         gain: the factor.
-    ...     ''')
-    >>> docs.summary, docs.prose, docs.arguments
-    ('Distance to the middle', ('Use it when rewards are bounded.',), {'gain': 'the factor.'})
-    """
-    clean = inspect.cleandoc(text or "")
-    arguments: dict[str, str] = {}
-    config = ""
-    for heading, body in _SECTION.findall(clean):
-        if heading == "Config":
-            config = textwrap.dedent(body).strip()
-        elif heading not in ("Returns", "Raises", "Yields"):
-            pairs = _ARGUMENT.findall(textwrap.dedent(body))
-            arguments |= {name: _one_line(meaning) for name, meaning in pairs}
-    blocks = [block.strip("\n") for block in re.split(r"\n\s*\n", _SECTION.sub("\n", clean)) if block.strip()]
-    examples = [block for block in blocks if block.startswith(">>> ")]
-    prose = [block if block.startswith(_TABLE) else _one_line(block) for block in blocks if block not in examples]
-    return Docs(_one_line("".join(prose[:1])).rstrip("."), tuple(prose[1:]), arguments, config, "\n".join(examples))
-
-
-def docs_of(value: Any) -> Docs:
-    """Return the docstring of a function or class; empty if a dataclass generated it."""
-    own = getattr(value, "__doc__", None)
-    generated = inspect.isclass(value) and isinstance(own, str) and own.startswith(f"{value.__name__}(")
-    return Docs() if generated or not isinstance(own, str) else read_docs(own)
-
-
-def file_docs_of(value: Any, name: str) -> Docs:
-    """Return the docstring of a part's file, if the file belongs to the part.
-
-    Such a file has the name of the part or of its function, with or without an underscore in front, or the name in
-    double backticks in its first line.
-    """
-    module = sys.modules.get(str(getattr(inspect.unwrap(value) if callable(value) else value, "__module__", "")))
-    text = getattr(module, "__doc__", None)
-    if module is None or not isinstance(text, str):
-        return Docs()
-    own = {name, str(getattr(value, "__name__", name)).lower()}
-    first = text.strip().partition("\n")[0]
-    file = module.__name__.rpartition(".")[2].lstrip("_")
-    return read_docs(text) if file in own or any(f"``{each}``" in first for each in own) else Docs()
-
-
-def _one_line(block: str) -> str:
-    return " ".join(block.split())
-
-
 Keywords = tuple[Mapping[str, inspect.Parameter], tuple[Any, ...]]
 """Keywords that a config sets, and the functions whose docstrings and hints describe them."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Description of one part; ``way`` is ``built-in``, ``registered``, ``entry point`` or ``reference``.
-
-    ``facts`` are declared attributes. ``keywords`` has values and meaning of each column and keyword, ``calls`` the
-    schemas of the functions that the model may call. ``problems`` are reasons why something cannot be shown.
-    """
-
-    kind: str
-    name: str
-    way: str
-    source: str
-    summary: str
-    formula: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict)
-    prose: tuple[str, ...] = ()
-    keywords: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    config: str = ""
-    example: str = ""
-    calls: tuple[Mapping[str, Any], ...] = ()
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,38 +52,74 @@ class PartKind:
         head, space, rest = self.words.partition(" of ") if " of " in self.words else self.words.partition(" with ")
         return f"{head}s{space}{rest}"
 
-    def reference(self, name: str) -> Reference:
-        """Describe one part by its name or reference."""
+    def function(self, name: str) -> Any:
+        """Return the function or class of a part."""
         value = self.registry.get(name)
         piece = _surrogate(value) if hasattr(value, "surrogate") else value
-        fn = getattr(piece, "fn", None) or piece
-        formula = _formula(name, value)
-        about = getattr(value, "about", "")
-        own, file = (read_docs(about), Docs()) if about else (docs_of(fn), file_docs_of(fn, name))
-        main, other = (file, own) if file.has_use or not own.summary else (own, file)
-        shown = main is file and inspect.isroutine(fn) and other.summary not in ("", formula)
+        return getattr(piece, "fn", None) or piece
+
+    def source(self, name: str) -> str:
+        """Return where a part is defined."""
         sources = {entry.name: entry.source for entry in self.registry.entries()}
-        reference = Reference(
-            kind=self.words,
-            name=name.rpartition(":")[2],
-            way=self.registry.way(name),
-            source=sources.get(name) or source_of(fn),
-            summary=main.summary or formula.partition("\n")[0],
-            formula=formula,
-            facts={key: _fact(getattr(value, key)) for key in self.facts if getattr(value, key, None)},
-            prose=tuple(dict.fromkeys((*([f"{other.summary}."] if shown else []), *main.prose, *other.prose))),
-            keywords=_keywords(value, *self.keywords(value), {**other.arguments, **main.arguments}),
-            config=main.config or other.config or self.config.format(name),
-            example="\n".join(filter(None, (main.example, other.example))),
-        )
-        return _with_calls(reference, name, fn, own.arguments) if self.page == "tools" else reference
+        return sources.get(name) or source_of(self.function(name))
+
+    def declared(self, name: str) -> dict[str, str]:
+        """Return the declared attributes of a part in words."""
+        value = self.registry.get(name)
+        return {key: _fact(getattr(value, key)) for key in self.facts if getattr(value, key, None)}
+
+    def values(self, name: str) -> dict[str, str]:
+        """Return the source of each column, and the values of each keyword with its default."""
+        value = self.registry.get(name)
+        parameters, functions = self.keywords(value)
+        if self.page == "tools":
+            functions, names = (self.function(name),), shown_tool(name).keywords
+            parameters = {key: inspect.signature(functions[0]).parameters[key] for key in names}
+        hints: dict[str, Any] = {}
+        for fn in reversed(functions if parameters else ()):
+            hints |= hints_of(fn)
+        shown = dict(_columns(value))
+        for key, each in parameters.items():
+            default = "required" if each.default is each.empty else _yaml_word(each.default)
+            shown[key] = f"{spell(hints.get(key, Any)).removeprefix('typing.')} ({default})"
+        return shown
+
+
+def shown_tool(name: str) -> Any:
+    """Return a tool or environment with its methods and problems."""
+    from grpo_verifiers.tools.registry import show_part
+
+    return show_part(name)
+
+
+def file_text(fn: Any, name: str) -> str:
+    """Return the docstring of a part's file, if the file belongs to the part.
+
+    Such a file has the name of the part or of its function, with or without an underscore in front, or the name in
+    double backticks in its first line.
+    """
+    module = sys.modules.get(str(getattr(inspect.unwrap(fn) if callable(fn) else fn, "__module__", "")))
+    text = getattr(module, "__doc__", None)
+    if module is None or not isinstance(text, str):
+        return ""
+    own = {name, str(getattr(fn, "__name__", name)).lower()}
+    first = text.strip().partition("\n")[0]
+    file = module.__name__.rpartition(".")[2].lstrip("_")
+    return text if file in own or any(f"``{each}``" in first for each in own) else ""
+
+
+def own_text(fn: Any) -> str:
+    """Return the docstring of a function or class; empty if a dataclass generated it."""
+    own = getattr(fn, "__doc__", None)
+    generated = inspect.isclass(fn) and isinstance(own, str) and own.startswith(f"{fn.__name__}(")
+    return "" if generated or not isinstance(own, str) else own
 
 
 def _fact(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple | list) else "yes" if value is True else str(value)
 
 
-def _formula(name: str, value: Any) -> str:
+def formula_of(name: str, value: Any) -> str:
     """Return the declared formula of a part, with keywords by name; for an objective, that of the full composition."""
     if hasattr(value, "surrogate"):
         from grpo_plus.objectives.compose import compose_objective
@@ -196,21 +132,6 @@ def _formula(name: str, value: Any) -> str:
     for keyword in value.keywords() if hasattr(value, "keywords") else ():
         formula = formula.replace(f"{{{keyword}}}", keyword)
     return formula
-
-
-def _keywords(
-    value: Any, parameters: Mapping[str, inspect.Parameter], functions: tuple[Any, ...], meanings: Mapping[str, str]
-) -> dict[str, tuple[str, str]]:
-    hints: dict[str, Any] = {}
-    for fn in reversed(functions if parameters else ()):
-        hints |= hints_of(fn)
-        meanings = {**docs_of(fn).arguments, **meanings}
-    shown = {name: (source, meanings.get(name, _FILLED.get(name, ""))) for name, source in _columns(value)}
-    for name, each in parameters.items():
-        default = "required" if each.default is each.empty else _yaml_word(each.default)
-        values = spell(hints.get(name, Any)).removeprefix("typing.")
-        shown[name] = (f"{values} ({default})", meanings.get(name, ""))
-    return shown
 
 
 def _yaml_word(value: Any) -> str:
@@ -230,33 +151,6 @@ def _columns(value: Any) -> Iterator[tuple[str, str]]:
         yield name, "optional column"
     for name in (*form.reserved, *form.extras):
         yield name, "filled for it"
-
-
-def _with_calls(reference: Reference, name: str, fn: Any, meanings: Mapping[str, str]) -> Reference:
-    """Add the callable functions to the reference of a tool or environment."""
-    from grpo_verifiers.tools.registry import show_part
-
-    shown = show_part(name)
-    parameters = inspect.signature(fn).parameters if shown.keywords else {}
-    return replace(
-        reference,
-        name=shown.name,
-        keywords=_keywords(fn, {key: parameters[key] for key in shown.keywords}, (fn,), meanings),
-        calls=tuple(method.schema["function"] for method in shown.methods),
-        problems=tuple(f"cannot be used: {problem}" for problem in shown.problems),
-    )
-
-
-_FILLED = {
-    "prompt": "the prompt from the dataset.",
-    "prompts": "the prompts from the dataset.",
-    "messages": "the conversation.",
-    "completion_ids": "the sampled token ids.",
-    "completion_text": "the sampled ids decoded, special tokens included.",
-    "turns": "the model's turns between tool calls.",
-    "turn_spans": "spans of the model's own turns; None without tools.",
-    "solution": "read by the check of the data, if the column exists.",
-}
 
 
 def _of_estimator(part: Any) -> Keywords:
@@ -350,17 +244,17 @@ def is_part(name: str) -> bool:
     return is_reference(name) or any(name in kind.registry for kind in kinds())
 
 
-def references(name: str) -> list[Reference]:
-    """Return the parts of a name, of every kind with that name; for a reference, its part."""
+def find(word: str) -> list[tuple[PartKind, str]]:
+    """Return the kinds of a name, each with the name; for a reference, the kind of its part."""
     every = kinds()
-    if is_reference(name):
-        return [_kind_of(import_reference(name), every).reference(name)]
-    same = [kind.reference(name) for kind in every if name in kind.registry]
+    if is_reference(word):
+        return [(_kind_of(import_reference(word), every), word)]
+    same = [(kind, word) for kind in every if word in kind.registry]
     if not same:
         names = {each.lower(): each for kind in every for each in kind.registry.names()}
-        near = [names[each] for each in difflib.get_close_matches(name.lower(), names, n=5)]
+        near = [names[each] for each in difflib.get_close_matches(word.lower(), names, n=5)]
         hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UnknownNameError(f"unknown part {name!r}.{hint} grpo-plus plugins lists all parts by kind.")
+        raise UnknownNameError(f"unknown part {word!r}.{hint} grpo-plus plugins lists all parts by kind.")
     return same
 
 
@@ -413,41 +307,28 @@ def _load_modules(words: Sequence[str]) -> list[str]:
     return [each for each in rest if each not in modules]
 
 
-def _in_full(names: Sequence[str]) -> str:
-    def wrapped(text: str) -> str:
-        return textwrap.fill(text.replace("``", "`"), 100, subsequent_indent="  " * text.startswith("- "))
-
-    parts = [
-        [f"{part.kind} {part.name} ({part.way}), from {part.source}", *blocks(part, wrapped), *part.problems]
-        for name in names
-        for part in references(name)
-    ]
-    return "\n\n\n".join("\n\n".join(lines) for lines in parts)
+def _in_full(words: Sequence[str]) -> str:
+    return "\n\n\n".join("\n\n".join(describe(*part)) for word in words for part in find(word))
 
 
-def blocks(part: "Reference", text: Callable[[str], str]) -> Iterator[str]:
-    """Describe a part in Markdown; ``text`` prepares prose of docstrings."""
-    yield text(f"{part.summary}." if part.summary else "It has no docstring; the rest is from its code.")
-    if part.formula and part.formula != part.summary:
-        yield _fenced("text", part.formula)
-    if part.facts:
-        yield text(" · ".join(f"{key}: {value}" for key, value in part.facts.items()))
-    for paragraph in part.prose:
-        yield _fenced("text", paragraph) if "\n" in paragraph else text(paragraph)
-    if part.keywords:
-        entries = ((f"- `{name}`: {values}.", meaning) for name, (values, meaning) in part.keywords.items())
-        yield "\n".join(text(" ".join(filter(None, entry))) for entry in entries)
-    if part.config:
-        yield _fenced("yaml", part.config)
-    if part.example:
-        yield _fenced("pycon", part.example)
-    for schema in part.calls:
-        yield "Schema for the model:"
-        yield _fenced("json", json.dumps(schema, indent=2, ensure_ascii=False))
-
-
-def _fenced(language: str, text: str) -> str:
-    return f"```{language}\n{text}\n```"
+def describe(kind: PartKind, name: str) -> Iterator[str]:
+    """Describe a part: its docstrings, formula, declared attributes, keywords, and an entry of a config."""
+    value, fn = kind.registry.get(name), kind.function(name)
+    yield f"{kind.words} {name.rpartition(':')[2]} ({kind.registry.way(name)}), from {kind.source(name)}"
+    about = getattr(value, "about", "")
+    texts = [inspect.cleandoc(text) for text in ([about] if about else [file_text(fn, name), own_text(fn)]) if text]
+    yield from dict.fromkeys(texts) or ["It has no docstring; the rest is from its code."]
+    yield from filter(None, [formula_of(name, value)])
+    if facts := kind.declared(name):
+        yield " · ".join(f"{key}: {text}" for key, text in facts.items())
+    if values := kind.values(name):
+        yield "\n".join(f"- `{key}`: {text}." for key, text in values.items())
+    if kind.config and "Config:" not in "".join(texts):
+        yield kind.config.format(name)
+    if kind.page == "tools":
+        tool = shown_tool(name)
+        yield from (json.dumps(method.schema["function"], indent=2, ensure_ascii=False) for method in tool.methods)
+        yield from (f"cannot be used: {problem}" for problem in tool.problems)
 
 
 def _list() -> str:
@@ -467,9 +348,11 @@ def _list() -> str:
 def summary(kind: PartKind, name: str) -> str:
     """Describe a part in one line; `SUMMARIES` has those of built-in parts, which need not be imported for the list."""
     try:
-        return textwrap.shorten(kind.reference(name).summary.replace("`", ""), 100, placeholder=" …")
+        text = own_text(kind.function(name)) or formula_of(name, kind.registry.get(name))
     except VerifierError as error:
         return f"cannot be loaded: {error}"
+    first = inspect.cleandoc(text).partition("\n\n")[0].replace("`", "").rstrip(".")
+    return textwrap.shorten(first, 100, placeholder=" …")
 
 
 SUMMARIES = Path(__file__).with_name("parts.json")

@@ -25,7 +25,6 @@ EXAMPLES = """\
 examples:
   grpo-plus sweep config.yaml --vary advantage=zscore,sign,rloo --seeds 3
   grpo-plus sweep config.yaml --vary advantage=zscore,sign --vary objective=grpo,dapo     every combination
-  grpo-plus sweep config.yaml --vary 'advantage=zscore,sign; beta=0,0.04'                 side by side: two variants
   grpo-plus sweep config.yaml --vary advantage.band=0,0.25 --max_steps 50          other options reach every run
   grpo-plus sweep config.yaml --vary 'advantage=zscore,{name: sign, band: 0.25}'              values are YAML
 

@@ -3,9 +3,8 @@
 import argparse
 import contextlib
 import json
-import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,35 +162,31 @@ ALL, DISAGREE = "all", "disagree"
 
 @dataclass
 class VerifyResults:
-    """Counts of a run of ``verify``, and the rows to show.
+    """Statuses and scores of a run of ``verify`` by verifier, and the rows to show.
 
-    ``labels`` are the verifiers'; ``selected`` are the statuses to show, of any verifier; ``most`` limits the rows.
+    ``selected`` are the statuses to show, of any verifier; ``most`` limits the rows.
     """
 
     labels: Sequence[str]
     selected: Collection[str] = ()
     most: int = 20
-    rows: int = 0
-    statuses: dict[str, Counter[str]] = field(default_factory=dict)
-    scores: dict[str, list[float | None]] = field(default_factory=dict)
-    shown: list[tuple[dict[str, Any], ...]] = field(default_factory=list)
-    silent: Counter[str] = field(default_factory=Counter)
-    more: int = 0
+    statuses: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    scores: dict[str, list[float | None]] = field(default_factory=lambda: defaultdict(list))
+    shown: list[Sequence[Mapping[str, Any]]] = field(default_factory=list)
+    reasons: set[str] = field(default_factory=set)
+    matches: int = 0
 
-    def add(self, lines: Sequence[dict[str, Any]]) -> None:
+    def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Count the lines of one row, one a verifier."""
-        self.rows += 1
         for line in lines:
-            self.statuses.setdefault(line["verifier"], Counter())[line["status"]] += 1
-            self.scores.setdefault(line["verifier"], []).append(line["score"])
-            self.silent[line["verifier"]] += line["score"] is None and not has_reason(line["detail"])
-        statuses = {line["status"] for line in lines}
-        verdicts = {line["score"] >= 1 for line in lines if line["score"] is not None}
-        if ALL in self.selected or statuses & set(self.selected) or (DISAGREE in self.selected and len(verdicts) > 1):
-            if len(self.shown) < self.most:
-                self.shown.append(tuple(lines))
-            else:
-                self.more += 1
+            self.statuses[line["verifier"]][line["status"]] += 1
+            self.scores[line["verifier"]].append(line["score"])
+            self.reasons |= {line["verifier"]} if line["score"] is not None or has_reason(line["detail"]) else set()
+        differ = len({line["score"] >= 1 for line in lines if line["score"] is not None}) > 1
+        traits = {ALL, *(line["status"] for line in lines), *([DISAGREE] if differ else [])}
+        if traits & {*self.selected}:
+            self.matches += 1
+            self.shown += [lines] if self.matches <= self.most else []
 
     @property
     def failed(self) -> bool:
@@ -199,37 +194,28 @@ class VerifyResults:
         return any(counts["error"] or counts["timeout"] for counts in self.statuses.values())
 
     def show(self) -> None:
-        """Print the tables and the selected rows."""
+        """Print the table and the selected rows."""
         from rich.console import Console
-
-        console = Console() if sys.stdout.isatty() else Console(width=100, force_terminal=False)
-        console.print(self._table())
-        means = {label: _mean(self.scores.get(label, ())) for label in self.labels}
-        several = f"s: {', '.join(f'{label} {mean}' for label, mean in means.items())}"
-        print(f"rows: {self.rows}, mean score" + (several if len(means) > 1 else f": {means[self.labels[0]]}"))
-        for label in self.labels:
-            if self.rows and self.silent[label] == self.rows:
-                print(f"{label} returned None for all {self.rows} rows, without a reason: is a 'return' missing?")
-        for lines in self.shown:
-            print("\n".join(shown_row(lines)))
-        if self.more:
-            print(f"\n{self.more} more rows match: --show-rows shows more, --out FILE has all.")
-        elif self.selected and not self.shown:
-            print(f"\nno row matches --show ({', '.join(self.selected)}).")
-
-    def _table(self) -> Any:
         from rich.table import Table
 
-        one = len(self.labels) == 1
-        table = Table("status", *(("rows", "share") if one else self.labels))
+        rows = len(self.scores[self.labels[0]])
+        table = Table("status", *self.labels)
         for status, _ in sum(self.statuses.values(), Counter[str]()).most_common():
-            cells = []
-            for label in self.labels:
-                number = self.statuses.get(label, Counter())[status]
-                share = f"{number / max(1, self.rows):.1%}"
-                cells += [str(number), share] if one else [f"{number} ({share})"]
-            table.add_row(status, *cells)
-        return table
+            counts = (self.statuses[label][status] for label in self.labels)
+            table.add_row(status, *(f"{count} ({count / rows:.1%})" for count in counts))
+        console = Console() if sys.stdout.isatty() else Console(width=100, force_terminal=False)
+        console.print(table)
+        means = ", ".join(f"{label} {_mean(self.scores[label])}" for label in self.labels)
+        print(f"rows: {rows}, mean scores: {means}")
+        for label in self.labels:
+            if rows and label not in self.reasons:
+                print(f"{label} returned None for all {rows} rows, without a reason: is a 'return' missing?")
+        for lines in self.shown:
+            print("\n".join(shown_row(lines)))
+        if more := self.matches - len(self.shown):
+            print(f"\n{more} more rows match: --show-rows shows more, --out FILE has all.")
+        elif self.selected and not self.shown:
+            print(f"\nno row matches --show ({', '.join(self.selected)}).")
 
 
 def _mean(scores: Sequence[float | None]) -> str:
@@ -293,21 +279,13 @@ def read_statuses(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
 
 
 def open_results(out: Path | None, *, overwrite: bool) -> contextlib.AbstractContextManager[IO[str] | None]:
-    """Open the results file, which may be a link or ``/dev/stdout``; None without one."""
+    """Open the results file; None without one."""
     if out is None:
         return contextlib.nullcontext()
-    if out.is_file() and not overwrite and not _is_output(out):
+    if out.is_file() and not overwrite:
         raise UserError(f"{out} exists already: name another file with --out, or pass --overwrite.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         return out.open("w", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UserError(f"the results file {out} cannot be written: {error}. Name another with --out.") from error
-
-
-def _is_output(path: Path) -> bool:
-    """Return True for the output of this process, such as ``/dev/stdout``."""
-    try:
-        return any(os.path.samestat(path.stat(), os.fstat(number)) for number in (1, 2))
-    except OSError:
-        return False

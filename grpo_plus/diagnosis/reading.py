@@ -19,7 +19,7 @@ GROUPS = 20
 CHANCE, EARLY = 0.001, 0.02
 FORMATS = frozenset(["think_format", "tag_count", "regex", "json_schema", "language"])
 """Verifiers of form, by name."""
-NEUTRAL = frozenset(["repetition", "length_cosine", "length_kimi", "length_overlong", "turns_overlong", "tool_used"])
+NEUTRAL = frozenset(["repetition", "length_cosine", "length_kimi", "length_overlong", "tool_used"])
 """Verifiers of neither form nor answer."""
 
 

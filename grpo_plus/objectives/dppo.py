@@ -65,7 +65,6 @@ DPPO_TV = Piece(
     zero_advantage_means_zero_gradient=True,
     weighs_itself=True,
     settles=True,
-    by_ratio=True,
 )
 
 
@@ -96,7 +95,6 @@ DPPO_KL = Piece(
     zero_advantage_means_zero_gradient=True,
     weighs_itself=True,
     settles=True,
-    by_ratio=True,
 )
 
 

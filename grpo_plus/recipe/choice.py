@@ -2,12 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
-import torch
-
-from grpo_plus.advantages import advantages, get_advantage
 from grpo_plus.recipe.forms import read_form
 from grpo_plus.recipe.launch import at_least_1, moves_in_batch, process_count, steps_per_generation
 from grpo_plus.recipe.recipe import Recipe
@@ -64,13 +60,6 @@ class ConfigFacts:
         return self[name] if hasattr(self.config, name.partition(".")[0]) else None
 
     @property
-    def comparing_none(self) -> str:
-        """Estimators that need no group."""
-        names = [entry.name for entry in advantages.entries() if entry.way != "entry point"]
-        parts = map(get_advantage, names)
-        return ", ".join(part.name for part in parts if part.per != "parts" and not part.group_relative)
-
-    @property
     def too_few_after(self) -> str | None:
         """The reason of an estimator to let roulette look later."""
         return None if self.after is None or self.after >= self.size else self._short(self.after)
@@ -97,19 +86,6 @@ class ConfigFacts:
         if self.moves:
             return f"the policy moves while a generation batch is trained on ({self.looks})"
         return "dead_groups 'replay' trains on groups of earlier policies" if self.dead == "replay" else None
-
-    @property
-    def moot(self) -> str:
-        """Keywords of the objective that act at ratios other than 1, as they are set; caps below 1 act there, too."""
-        piece = None if self.objective is None else self.objective.surrogate.piece
-        if piece is None or not piece.by_ratio or (piece.weighs_itself and self.corrected and self.by_token):
-            return ""
-        words = self.recipe.keywords["objective"]
-        inside = words.get("surrogate")
-        words = {**words, **(inside if isinstance(inside, Mapping) else {})}
-        options = {name: words[name] for name in piece.keywords() if words.get(name) is not None}
-        caps = ("delta", "epsilon_max", "ratio_max")
-        return ", ".join(f"{name} ({value})" for name, value in options.items() if name not in caps or value >= 1)
 
     @property
     def sure_givers(self) -> str:
@@ -182,10 +158,6 @@ def divides_by_tokens(config: Any, objective: Any) -> bool:
     return bool(objective.reduce.piece.name == "token_mean")
 
 
-_SCORED = frozenset(["TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper"])
-"""Processors of transformers that log-probabilities account for, or that have notes of their own."""
-_SAME = frozenset(["LogitNormalization", "InfNanRemoveLogitsProcessor"])
-"""Processors that leave probabilities as they are."""
 UNSCORED = (
     "this changes the samples, and the loss scores tokens without it: log-probabilities are not those of the "
     "samples. To switch it off: a neutral value in generation_kwargs"
@@ -205,34 +177,22 @@ def shown(config: Any) -> str:
     return ", ".join(f"{name} ({value!r})" for name, value in truncation(config).items())
 
 
+_RESHAPING = {
+    **dict.fromkeys(("repetition_penalty", "typical_p", "guidance_scale", "num_beams"), 1),
+    **dict.fromkeys(("epsilon_cutoff", "eta_cutoff", "no_repeat_ngram_size", "min_length", "min_new_tokens"), 0),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "sequence_bias", "top_h")),
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty")),
+    "watermarking_config": None,
+    "do_sample": True,
+}
+"""Settings of transformers' sampling that log-probabilities leave out, with their neutral values."""
+
+
 def reshaping(values: Mapping[str, Any]) -> str:
     """The settings, with their values, that change the distribution of tokens and that log-probabilities leave out.
 
     >>> reshaping({"typical_p": 0.5, "top_p": 0.9, "use_cache": True})
     'typical_p (0.5)'
     """
-    return ", ".join(
-        f"{name} ({value!r})" for name, value in values.items() if value is not None and _reshapes(name, value)
-    )
-
-
-def _reshapes(name: str, value: Any) -> bool:
-    try:
-        config, chain = _processors({name: value})
-        mode = str(getattr(config.get_generation_mode(), "value", ""))
-    except Exception:  # noqa: BLE001 - reported where values are checked
-        return False
-    kinds = {type(one).__name__ for one in chain}
-    return bool(kinds - _SCORED - _SAME) or mode not in ("sample", "assisted_generation")
-
-
-def _processors(values: Mapping[str, Any]) -> tuple[Any, Any]:
-    """A generation config of these values, and the logits processors that `generate` builds of it."""
-    from transformers import GenerationConfig, GenerationMixin
-
-    config = GenerationConfig(**{"max_new_tokens": 16, "do_sample": True, **values})
-    for token in ("eos", "pad", "bos"):
-        setattr(config, f"_{token}_token_tensor", torch.tensor([0]))
-    model: Any = object.__new__(type("Unloaded", (GenerationMixin,), {}))
-    model.config, model.generation_config = SimpleNamespace(vocab_size=2**31, is_encoder_decoder=False), config
-    return config, model._get_logits_processor(config, input_ids_seq_length=1, device="cpu", model_kwargs={})  # noqa: SLF001 - the one place that builds them
+    changed = {name: value for name, value in values.items() if value not in (None, [], _RESHAPING.get(name, value))}
+    return ", ".join(f"{name} ({value!r})" for name, value in changed.items())

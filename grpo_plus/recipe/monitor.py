@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
 from typing import Any
 
 from grpo_plus.diagnosis import RULES
 from grpo_plus.diagnosis.hacking import least_checks
 from grpo_plus.recipe.entries import VerifierPart, build_verifiers, read_entries
 from grpo_plus.recipe.forms import read_form
-from grpo_plus.recipe.launch import at_least_1, process_count, steps_per_generation
 from grpo_plus.recipe.recipe import Monitor
 from grpo_plus.recipe.settings import DiagnosisOptions
 from grpo_verifiers.errors import Problem
@@ -56,8 +54,12 @@ def monitor_problems(config: Any, recipe: Any) -> list[str]:
     """A monitor that would watch nothing, and findings of ``stop_on`` that do not exist or cannot begin."""
     problems = [f"stop_on: {unknown('finding', name, list(RULES))}" for name in recipe.stop_on if name not in RULES]
     problems += unreachable_findings(config, recipe.stop_on)
-    if recipe.monitor is not None and config.max_steps > 0:
-        problems += too_few_checks(config, recipe.monitor, config.max_steps, f"max_steps is {config.max_steps}")
+    least = least_checks(2)
+    if recipe.monitor is not None and 0 < config.max_steps <= (least - 1) * recipe.monitor.every:
+        text = (
+            f"{FIELD} every is {recipe.monitor.every}, and max_steps {config.max_steps}: an alarm needs {least} checks"
+        )
+        problems.append(f"{text}. Lower every, raise max_steps, or remove {FIELD}.")
     return problems
 
 
@@ -74,52 +76,3 @@ def unreachable_findings(config: Any, names: Sequence[str]) -> list[str]:
         for name in dict.fromkeys(names)
         if name in needs and not needs[name][0]
     ]
-
-
-def too_few_checks(config: Any, monitor: Monitor, steps: int, why: str) -> list[str]:
-    """A run of so many optimizer steps in which no alarm is possible."""
-    micro, accumulation = _looks(config), at_least_1(config.gradient_accumulation_steps)
-    prompts = _prompts(config)
-    least = least_checks(prompts)
-    count = checks_during(steps, monitor.every, micro, accumulation, most=least)
-    if count >= least:
-        return []
-    often = (max(1, steps // (2 * least)), 1)
-    fitting = [every for every in often if checks_during(steps, every, micro, accumulation, most=least) >= least]
-    remedy = f"set every to {fitting[0]}" if fitting else "train longer, draw completions more often"
-    period = f"{max(1.0, micro / accumulation):.3g} steps (generation_batch_size / num_generations, num_iterations"
-    text = f"{FIELD} every is {monitor.every}, and completions of {prompts} prompt(s) are sampled every {period}, "
-    text += f"steps_per_generation), but {why}: there are {count} checks, and an alarm needs {least}"
-    return [f"{text}: {remedy}, or remove {FIELD}."]
-
-
-def steps_of(config: Any, rows: int) -> int:
-    """The optimizer steps of ``num_train_epochs`` over so many rows."""
-    micro, accumulation = _looks(config), at_least_1(config.gradient_accumulation_steps)
-    each = -(-(rows // _prompts(config) * micro) // accumulation)
-    return ceil(float(config.num_train_epochs) * each)
-
-
-def checks_during(steps: int, every: int, micro: int, accumulation: int, most: int) -> int:
-    """Checks of a run: completions are sampled every so many micro-batches, and judged ``every`` steps or later.
-
-    >>> checks_during(60, 10, 4, 1, most=99), checks_during(60, 10, 1, 4, most=99), checks_during(60, 10, 1, 1, most=3)
-    (5, 6, 3)
-    """
-    checks, last, batches = 0, -every, 0
-    while checks < most and (step := batches * micro // accumulation) < steps:
-        if step - last >= every:
-            checks, last = checks + 1, step
-        batches = max(batches + 1, -(-(last + every) * accumulation // micro))
-    return checks
-
-
-def _looks(config: Any) -> int:
-    return steps_per_generation(config) * at_least_1(config.num_iterations)
-
-
-def _prompts(config: Any) -> int:
-    rows: int | None = config.generation_batch_size
-    if rows is None:
-        rows = at_least_1(config.per_device_train_batch_size) * process_count() * steps_per_generation(config)
-    return at_least_1(rows // at_least_1(config.num_generations))

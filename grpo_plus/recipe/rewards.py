@@ -121,7 +121,7 @@ class _Part:
 
 
 def source_of(rewards: Sequence[WeightedReward], named: str | None = None) -> str | None:
-    """The label of the reward whose verifier gives the steps; None if none does or only a run shows it."""
+    """The label of the reward whose verifier gives the steps; None if it is not certain."""
     if named is not None:
         return named
     sure = [reward.label for reward in rewards if reward.gives_steps]
@@ -167,7 +167,7 @@ def outcome_problems(
     # An environment's own reward has no weight to set: an outcome_weight of 0 is the way to leave it out.
     outcomes = [reward for reward in _outcomes(rewards, source) if not reward.owned]
     unclear = [reward for reward in outcomes if source is None and reward.gives_steps is None]
-    if len(unclear) == 1:  # it may turn out to be the source
+    if len(unclear) == 1:  # it may be the source
         outcomes.remove(unclear[0])
     name = chosen[0].name
     if outcomes:
@@ -267,8 +267,10 @@ def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> lis
             note = f": {', '.join(sure)} does" if sure else f". Add a verifier that does, {remedy}"
             return [f"advantage steps_from: the verifier {named!r} gives no step scores{note}."]
         return []
-    if len(sure) > 1:
-        return [f"several verifiers give steps: {', '.join(sure)}. Name one: advantage: {{name: …, steps_from: …}}."]
+    possible = sure or [label for label, gives in givers.items() if gives is None]
+    if len(possible) > 1:
+        names = ", ".join(possible)
+        return [f"several verifiers give steps, or may: {names}. Name one: advantage: {{name: …, steps_from: …}}."]
     if all(gives is False for gives in givers.values()):
         listed = f" ({', '.join(givers)})" if givers else ""
         text = f"the advantage estimator needs step scores, but no verifier gives any{listed}"
@@ -324,6 +326,13 @@ def start_problems(options: RewardModelOptions | None) -> list[str]:
     if options.on not in (None, kind.on):
         problems.append(f"{where}, which is on {kind.on!r}, but on is {options.on!r}: set on: {kind.on}, or remove on.")
     return problems
+
+
+def step_source(recipe: Recipe) -> str:
+    """The label of the verifier whose steps the estimator reads; `step_problems` has refused a config without it."""
+    label = source_of(_rewards(recipe, recipe.step_givers), recipe.step_source)
+    assert label is not None
+    return label
 
 
 def step_giver(recipe: Recipe) -> str:

@@ -60,14 +60,14 @@ PARTS = (
     )),
     ConfigPart("TRL's own estimator", lambda c: c.config.advantage is None, (
         needs("num_generations of 2 or more", "it compares those of one prompt", when=lambda c: c.size == 1,
-              way=_SEVERAL + ", or advantage to one that compares none ({c.comparing_none})"),
+              way=_SEVERAL + ", or advantage to one that compares none, such as reinforce_pp"),
     )),
     ConfigPart("advantage {c[advantage]!r}", lambda c: c.config.advantage is not None, (
         replaces("scale_rewards", "the same is zscore, center, or {{name: zscore, scale: batch}}"),
         replaces("multi_objective_aggregation", "the same is gdpo"),
         needs("num_generations of 2 or more", "it compares those of one prompt",
               when=lambda c: c.size == 1 and any(part.group_relative for part, _ in c.recipe.estimator_parts),
-              way=_SEVERAL + ", or advantage to one that compares none ({c.comparing_none})"),
+              way=_SEVERAL + ", or advantage to one that compares none, such as reinforce_pp"),
         needs("more completions of a prompt", "num_generations is {c.size}", way="{c.too_few}",
               when=lambda c: c.too_few),
         needs("critic", "it reads a critic's values", way="Set critic: {{}}",
@@ -167,8 +167,6 @@ PARTS = (
         notes("the KL estimator {c.objective.kl.estimator.piece.name!r} without the ratio assumes on-policy samples, "
               "but {c.off_policy}: its gradient is biased after the first step", lambda c: c.off_policy
               and c.objective.kl_in_loss and c.objective.kl is not None and not c.objective.kl.unbiased),
-        notes("{c.moot}: every ratio is 1, since the policy does not move while a generation batch is trained on "
-              "({c.looks}), so this plays no part", lambda c: not c.off_policy and c.moot),
     )),
     ConfigPart("objective {c[objective]!r}, which sets a target for each probability,",
          lambda c: c.surrogate and c.surrogate.name == "target", (

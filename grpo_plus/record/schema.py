@@ -297,7 +297,6 @@ class Info(TypedDict, total=False):
     host: str
     pid: Count
     config: Settings
-    golds: Settings | None
     command: Settings | None
 
 

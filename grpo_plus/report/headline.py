@@ -88,7 +88,6 @@ def facts(run: Run) -> dict[str, Any]:
         "resumed_from": info.get("resumed_from"),
         "model": model,
         "parts": info.get("parts"),
-        "golds": golds(info.get("golds")),
         "findings": problems,
         "outcome": outcome(run, problems),
         "versions": info.get("versions"),
@@ -96,17 +95,6 @@ def facts(run: Run) -> dict[str, Any]:
         "processes": info.get("processes"),
         "config": info.get("config"),
     }
-
-
-def golds(checks: Any) -> list[dict[str, Any]]:
-    """The check of the gold answers at the start: for each verifier its label, success, and sentences."""
-    if not isinstance(checks, dict):
-        return []
-    return [
-        {"label": str(label), "ok": one.get("ok") is True, "lines": [str(line) for line in one.get("lines") or ()]}
-        for label, one in checks.items()
-        if isinstance(one, dict) and isinstance(one.get("lines") or [], list)
-    ]
 
 
 def findings(run: Run) -> list[dict[str, Any]]:

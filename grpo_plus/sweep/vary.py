@@ -1,10 +1,10 @@
-"""Parse ``advantage=zscore,sign`` and ``advantage=zscore,sign; beta=0,0.04`` into variants of a config."""
+"""Parse ``advantage=zscore,sign`` into variants of a config."""
 
 import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,19 +49,16 @@ class Variant:
 
 
 def read_variants(texts: Sequence[str]) -> list[Variant]:
-    """Return every combination of the ``--vary`` arguments.
-
-    An argument is ``key=a,b``, an option with YAML values, or ``key=a,b; other=c,d``, several options together (the
-    first value of each, then the second of each).
-    """
-    groups = [_group(text) for text in texts]
-    keys = [key for group in groups for key, _ in group[0]]
+    """Return every combination of the ``--vary`` arguments ``key=a,b``, each an option with YAML values."""
+    options = [_option(text) for text in texts]
+    keys = [key for key, _ in options]
     for key in keys:
         if keys.count(key) > 1:
             raise SweepError(f"--vary gives {key} more than once: put all its values into one, as in {key}=a,b,c.")
         if inside := [other for other in keys if key.startswith(f"{other}.")]:
             raise SweepError(f"--vary gives both {inside[0]} and {key}, which is part of it: vary one of the two.")
-    variants = [Variant(tuple(itertools.chain(*choice))) for choice in itertools.product(*groups)]
+    every = itertools.product(*(values for _, values in options))
+    variants = [Variant(tuple(zip(keys, values, strict=True))) for values in every]
     labels = [variant.label for variant in variants]
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
@@ -86,22 +83,15 @@ def read_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _group(text: str) -> list[list[tuple[str, Any]]]:
-    """Parse one ``--vary``; options separated by semicolons vary together."""
-    columns: list[tuple[str, list[Any]]] = []
-    for part in _split(text):
-        key, equals, values = part.partition("=")
-        key = key.strip()
-        if not equals or not _KEY.match(key):
-            raise SweepError(f"--vary is {text!r}, expected an option and its values, as in advantage=zscore,sign.")
-        if key in PER_RUN:
-            raise SweepError(f"--vary {key}: every run of a sweep has its own; {PER_RUN[key]} sets it.")
-        columns.append((key, _values(key, values)))
-    counts = {len(values) for _, values in columns}
-    if len(counts) > 1:
-        lengths = ", ".join(f"{key} has {len(values)}" for key, values in columns)
-        raise SweepError(f"--vary {text!r}: options joined by ';' need equally many values: {lengths}.")
-    return [[(key, values[at]) for key, values in columns] for at in range(counts.pop())]
+def _option(text: str) -> tuple[str, list[Any]]:
+    """Parse one ``--vary``."""
+    key, equals, values = text.partition("=")
+    key = key.strip()
+    if not equals or not _KEY.match(key):
+        raise SweepError(f"--vary is {text!r}, expected an option and its values, as in advantage=zscore,sign.")
+    if key in PER_RUN:
+        raise SweepError(f"--vary {key}: every run of a sweep has its own; {PER_RUN[key]} sets it.")
+    return key, _values(key, values)
 
 
 def _values(key: str, text: str) -> list[Any]:
@@ -122,24 +112,6 @@ def _values(key: str, text: str) -> list[Any]:
             f"Name the value that {key} has when it is unset."
         )
     return [numbers(value) for value in values]
-
-
-def _split(text: str) -> Iterator[str]:
-    """Split at semicolons outside quotes and brackets."""
-    depth, quote, start = 0, "", 0
-    for at, character in enumerate(text):
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        elif character in "[{":
-            depth += 1
-        elif character in "]}":
-            depth -= 1
-        elif character == ";" and depth <= 0:
-            yield text[start:at]
-            start = at + 1
-    yield text[start:]
 
 
 def _text(value: Any) -> str:

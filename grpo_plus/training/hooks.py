@@ -207,7 +207,6 @@ class TrainerStage(TrainerCallback):
         state_version: raised when the meaning of the state changes; another version is refused.
         rank_local: every rank has a state of its own. A checkpoint then holds all of them.
         begins_anew: start empty if the checkpoint has no state of the stage, as one of TRL's own trainer.
-        learns_at_step_end: its tensors change in ``on_step_end`` only, so that they need no copy in between.
         host: the trainer, once it is loaded.
     """
 
@@ -215,7 +214,6 @@ class TrainerStage(TrainerCallback):
     state_version: int = 1
     rank_local: bool = False
     begins_anew: bool = False
-    learns_at_step_end: bool = False
     host: Host
 
     def problems(self, setup: Setup) -> Sequence[Problem]:  # noqa: ARG002 - for overriding, as below

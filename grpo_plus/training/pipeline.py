@@ -27,7 +27,7 @@ from grpo_plus.training.hooks import (
     TrainerStage,
     name_problems,
 )
-from grpo_plus.training.observers import Recorder, RunDiagnosis, StepClock, WriteReport, guard_trackers
+from grpo_plus.training.observers import Recorder, RunDiagnosis, StepClock, WriteReport
 from grpo_plus.training.resume import (
     DataPosition,
     GenerationBatch,
@@ -157,13 +157,11 @@ class Pipeline:
     @contextmanager
     def training(self) -> Iterator[None]:
         """Around TRL's ``train``."""
-        guard_trackers(self.host)
         with ExitStack() as stack:
             for stage in self.stages:
                 stack.callback(stage.close)
             for stage in self.stages:
                 stack.enter_context(stage.training())
-            stack.enter_context(self.vllm_server.saved_at_loss(self.saving))
             yield
 
     # -- a generation batch --------------------------------------------------------------------------------------------
@@ -342,4 +340,3 @@ class Pipeline:
         """TRL logs, saves and evaluates after an optimizer step."""
         norm, rate = self.data_position.measured(norm, learning_rate)
         trl(loss, norm, *further, learning_rate=rate, **keywords)
-        self.vllm_server.between_steps(self.saving)

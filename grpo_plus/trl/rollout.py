@@ -1,6 +1,6 @@
 """TRL's sampling: sizes, the buffer of micro-batches, step counts, token ids of prompts and texts, and vLLM."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -91,11 +91,6 @@ def padding_token_id(host: Host) -> int:
     """The token that pads prompts and completions."""
     token: int = host._tokenizer.pad_token_id
     return token
-
-
-def decode_tokens(host: Host, ids: Sequence[int]) -> str:
-    """Text of tokens, special ones included."""
-    return str(host._tokenizer.decode(list(ids)))
 
 
 def encode_text(host: Host, text: str) -> list[int]:

@@ -100,7 +100,7 @@ def test_a_file_by_reference_and_a_reference_to_a_built_in_function_which_keeps_
     assert keyword_problems(get_advantage(f"{tmp_path}/mine.py:plain"), {"shfit": 1}) == [
         f"advantage estimator '{tmp_path}/mine.py:plain': unknown keyword 'shfit'. Did you mean 'shift'? There is: shift."
     ]
-    for name, kind in (("Thing", "a class"), ("NUMBER", "int")):
+    for name, kind in (("Thing", "<class .*>"), ("NUMBER", "3")):
         with pytest.raises(
             NotAnEstimatorError, match=f"estimator '{tmp_path}/mine.py:{name}' is {kind}, expected a function"
         ):
@@ -138,7 +138,7 @@ def test_misuse_of_the_decorator_is_explained():
     for per in ("tokens", "parts"):
         with pytest.raises(ValueError, match=f"per is '{per}'"):
             register_advantage("test_x", per=per)
-    with pytest.raises(NotAnEstimatorError, match="takes no table"):
+    with pytest.raises(NotAnEstimatorError, match="whose first parameter is the RewardTable"):
         register_advantage("test_x")(lambda *, band: None)
     with pytest.raises(NotAnEstimatorError, match="class"):
         register_advantage("test_x")(Estimator)

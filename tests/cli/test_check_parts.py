@@ -249,14 +249,10 @@ TOLD = [
     ({"objective": {"name": "dr_grpo", "epsilon_high": 0.28}}, "objective: dr_grpo|0.28"),
     ({"selection": "uniform"}, "the run records a history of the prompts"),
     ({"selection": {"name": "contrast", "weighted": False}}, "contrast, a curriculum, biased"),
-    ({"selection": {"name": "curriculum", "column": "level"}}, "whose level is 1 to 6|biased"),
-    ({"selection": {"name": "curriculum", "file": "x.jsonl"}}, "need the prompts of the dataset|biased"),
-    ({"selection": "curriculum"}, "column and file are both unset|biased"),
-    ({"dead_groups": {"name": "resample", "rounds": 3}}, "= 3)|up to 3 times|8*(1 + t + ... + t^3)"),
-    (
-        {"dead_groups": {"name": "roulette", "after": 2, "keep": 0.5}},
-        "after 2 of 8|probability 0.5 and weight 2|2 + 6*(1 - 0.5*t)|unbiased",
-    ),
+    ({"selection": {"name": "curriculum", "column": "level"}}, "column = level|biased"),
+    ({"selection": {"name": "curriculum", "file": "x.jsonl"}}, "x.jsonl|biased"),
+    ({"dead_groups": {"name": "resample", "rounds": 3}}, "dead groups: resample (rounds = 3)"),
+    ({"dead_groups": {"name": "roulette", "after": 2, "keep": 0.5}}, "dead groups: roulette (after = 2, keep = 0.5)"),
     ({"dead_groups": "replay", "objective": "grpo"}, "dead groups: replay (age = 4|biased: an older policy"),
     (MATH | HACKING, "every 1 steps 32 completions are judged by exact|exit code 3, when one of these begins: nan, h"),
 ]
@@ -277,18 +273,6 @@ def test_explain_says_whether_the_policy_moves_within_a_batch(cli, config):
     for objective in ({}, {"objective": "grpo"}):
         assert "the ratio is 1 throughout" in cli.done("check", "--only=config", config(**objective))
         assert "the ratio is 1" not in cli.done("check", "--only=config", config(num_iterations=2, **objective))
-
-
-def test_explain_shows_what_a_selection_draws_and_what_it_weighs(cli, config):
-    path = config(selection="contrast", objective="dapo", num_generations=4, per_device_train_batch_size=4)
-    out = cli.done("check", "--only=config", path, "--selection.explore", "0.25")
-    assert "selection: contrast, unbiased but for the quotient by tokens: groups count (1/N)/π" in out
-    assert "right of a group" in out
-    assert "  explore = 0.25" in out
-    drawn, weight = row(out, "share of draws"), row(out, "weight of the group")
-    assert sum(drawn) == pytest.approx(1, abs=5e-3)
-    assert [chance * each for chance, each in zip(drawn, weight, strict=True)] == pytest.approx([1 / 6] * 6, abs=2e-3)
-    assert drawn[3] > drawn[0] > drawn[1] >= 0.25 / 6
 
 
 def test_target_is_a_piece_like_any_other(cli, config):

@@ -7,33 +7,33 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._notes import download_lines, load_of
+from grpo_plus.cli._notes import download_lines, downloads, parameters
 
 EIGHT = {"model_name_or_path": "Qwen/Qwen3-8B", "load_in_4bit": True}
 
 
 def test_a_name_tells_the_size_where_no_config_is_here():
     names = {"Qwen/Qwen3-8B": 8e9, "Qwen/Qwen3-30B-A3B": 3e10, "HuggingFaceTB/SmolLM2-360M": 3.6e8}
-    names |= {"unsloth/Qwen3-14B-bnb-4bit": 1.4e10, "org/model-v2": None}
-    for name, parameters in names.items():
-        load = load_of(name)
-        assert load.parameters == parameters
-        assert load.downloads
+    names |= {"unsloth/Qwen3-14B-bnb-4bit": 1.4e10, "org/model-v2": 0}
+    for name, count in names.items():
+        assert parameters(name) == count
+        assert downloads(name)
 
 
 def test_a_folder_is_counted_by_its_config_and_what_is_in_the_cache_is_not_downloaded(
     tiny_model, tmp_path, monkeypatch
 ):
-    load = load_of(tiny_model)
-    assert not load.downloads
-    assert load.parameters == sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(tiny_model).parameters())
+    assert not downloads(tiny_model)
+    assert parameters(tiny_model) == sum(
+        p.numel() for p in AutoModelForCausalLM.from_pretrained(tiny_model).parameters()
+    )
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     place = tmp_path / "models--a--b-7B" / "snapshots" / "0"
     place.mkdir(parents=True)
     (place / "config.json").write_text(json.dumps({"model_type": "x"}))
-    assert load_of("a/b-7B").downloads
+    assert downloads("a/b-7B")
     (place / "model.safetensors").touch()
-    assert not load_of("a/b-7B").downloads
+    assert not downloads("a/b-7B")
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_verify_scores_a_file(cli, completions, kind):
     results = [json.loads(line) for line in (completions / "out.jsonl").read_text().splitlines()]
     assert [row["row"] for row in results] == list(range(len(ROWS)))
     assert [row["score"] for row in results] == [score for *_, score in ROWS]
-    assert "rows: 5, mean score: 0.4000" in out
+    assert "rows: 5, mean scores: exact 0.4000" in out
     assert "correct" in out
 
 

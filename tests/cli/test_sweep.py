@@ -61,15 +61,6 @@ def test_values_are_those_of_a_config_file():
     assert variants("advantage=./mine.py:mine,a.b:c") == [{"advantage": "./mine.py:mine"}, {"advantage": "a.b:c"}]
 
 
-def test_options_joined_by_a_semicolon_move_together():
-    together = "advantage=zscore,{name: sign, band: 0.5}; learning_rate=1e-6,2"
-    pairs = [("zscore", 1e-6), ({"name": "sign", "band": 0.5}, 2)]
-    assert variants(together, "beta=0,1") == [
-        {"advantage": chosen, "learning_rate": rate, "beta": beta} for chosen, rate in pairs for beta in (0, 1)
-    ]
-    assert variants("run_name='a;b',\"c;d\"") == [{"run_name": "a;b"}, {"run_name": "c;d"}]
-
-
 def test_what_cannot_vary_is_said():
     for wrong, expected in (
         (["advantage"], "expected an option and its values"),
@@ -80,7 +71,6 @@ def test_what_cannot_vary_is_said():
         (["advantage=a,b", "advantage=c"], "advantage more than once"),
         (["advantage=sign,rloo,sign"], "'advantage=sign' more than once"),
         (["critic={lam: 1}", "critic.lam=1,2"], "vary one of the two"),
-        (["a=1,2; b=3"], "a has 2, b has 1"),
         (["beta=0,null"], "cannot be given on a command line"),
         (["seed=1,2"], "--seeds sets it"),
         (["output_dir=a,b"], "--out sets it"),
@@ -99,10 +89,10 @@ def test_seeds_are_a_count_or_a_list():
 
 def test_the_command_of_a_run_means_its_variant(config):
     path = config(reward_funcs=None, verifiers=["exact"])
-    given = "advantage={name: sign, band: 0.5},null; beta=-0.0,1e-3; use_peft=true,false"
-    given += "; verifiers=[exact],[think_format, {name: exact, weight: 2, label: right}]"
-    plan = make_plan(Path(path), read_variants([given]), [3], ["--max_steps", "7"], None)
-    first, second = (parse("sweep", [str(plan.config), *run.flags]) for run in plan.runs)
+    given = ["advantage={name: sign, band: 0.5},null", "beta=-0.0,1e-3", "use_peft=true,false"]
+    given += ["verifiers=[exact],[think_format, {name: exact, weight: 2, label: right}]"]
+    plan = make_plan(Path(path), read_variants(given), [3], ["--max_steps", "7"], None)
+    first, second = (parse("sweep", [str(plan.config), *plan.runs[at].flags]) for at in (0, -1))
     assert (first.training.advantage, second.training.advantage) == ({"name": "sign", "band": 0.5}, None)
     assert first.training.verifiers == ["exact"]
     assert second.training.verifiers == ["think_format", {"name": "exact", "weight": 2, "label": "right"}]
@@ -440,7 +430,7 @@ def test_a_dry_run_makes_no_model_and_ends_with_a_verdict(cli, config, folder):
 @pytest.mark.nightly
 def test_a_sweep_from_the_command_line(cli, config, folder):
     (folder / "broken.py").write_text("def breaks(completions, **_):\n    raise ValueError('it breaks')\n")
-    vary = ("--vary", "reward_funcs=[./rewards.py:digits],[./broken.py:breaks]; beta=0,0.1")
+    vary = ("--vary", "reward_funcs=[./rewards.py:digits],[./broken.py:breaks]")
     code, out, err = cli("sweep", config(verifiers=["exact"]), *vary, "--max_steps", "1")
     assert code == 1
     assert "1 of 2 runs failed" in err

@@ -135,17 +135,17 @@ def test_records_name_built_in_tools_with_harmless_keywords_or_ask():
     """Not by a prefix: whatever else an entry says is shown, and waits for --trust-run."""
     names = [each.name for each in TOOLS.entries() if each.way == "built-in"]
     assert {name for name in names if code_in({"tools": [name]})} == {"search_documents"}
-    for field, entry, named in [
-        ("tools", "grpo_verifiers.x/../stranger/evil.py:look", "grpo_verifiers.x/../stranger/evil.py:look"),
-        ("tools", ["grpo_verifiers.tools.python:python"], "grpo_verifiers.tools.python:python"),
-        ("tools", {"name": "python", "level": "none", "memory": 1}, "python with level"),
-        ("tools", [{"name": "python", "kwargs": ["level"]}], "python with kwargs"),
-        ("tools", [{"name": "python", "isolation": "inline"}], "python with isolation"),
-        ("tools", ["theirs/of-a-hub"], "theirs/of-a-hub"),
-        ("tools", [["python"]], "['python']"),
-        ("environment", "python", "python"),
-        ("environment", {"a": "theirs:Env"}, "{'a': 'theirs:Env'}"),
-        ("plugins", ["python"], "python"),
-        ("tools", {"name": "python", "timeout": 2, "memory": 0.5}, None),
+    for field, entry, asks in [
+        ("tools", "grpo_verifiers.x/../stranger/evil.py:look", True),
+        ("tools", ["grpo_verifiers.tools.python:python"], True),
+        ("tools", {"name": "python", "level": "none", "memory": 1}, True),
+        ("tools", [{"name": "python", "kwargs": ["level"]}], True),
+        ("tools", [{"name": "python", "isolation": "inline"}], True),
+        ("tools", ["theirs/of-a-hub"], True),
+        ("tools", [["python"]], True),
+        ("environment", "python", True),
+        ("environment", {"a": "theirs:Env"}, True),
+        ("plugins", ["python"], True),
+        ("tools", {"name": "python", "timeout": 2, "memory": 0.5}, False),
     ]:
-        assert code_in({field: entry}) == ([named] if named else []), entry
+        assert bool(code_in({field: entry})) is asks, entry

@@ -64,7 +64,7 @@ def test_a_wrong_input_is_one_message_that_names_it(cli, place, words, expected)
 
 
 def test_a_number_that_was_a_text_is_one_other_values_are_named_and_names_may_have_spaces(cli, place):
-    assert "rows: 1, mean score: 0.0000" in cli.done("verify", "numbers.jsonl", "--verifier", "exact")
+    assert "rows: 1, mean scores: exact 0.0000" in cli.done("verify", "numbers.jsonl", "--verifier", "exact")
     (place / "truths.jsonl").write_text('{"completion": true, "answer": "4"}\n')
     err = cli.refused("verify", "truths.jsonl", "--verifier", "exact")
     assert "completion 0 is True, expected a string or a list of chat messages" in err

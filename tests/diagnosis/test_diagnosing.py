@@ -216,22 +216,7 @@ PROBLEMS = {
     "no such option": ({"diagnosis": {"judge": "strict", "evry": 3}}, "Did you mean 'every'"),
     "none": ({"diagnosis": {"judge": "exact", "every": 0}}, "every is 0, expected an integer of at least 1"),
     "one": ({"diagnosis": {"judge": "exact", "sample": 1}}, "sample is 1, expected an integer of at least 2"),
-    "too short": (
-        {"diagnosis": {"judge": "exact"}, "max_steps": 30, "per_device_train_batch_size": 16},
-        "there are 3 checks, and an alarm needs 6: set every to 2, or remove diagnosis",
-    ),
-    "too short for one prompt a check": (
-        {"diagnosis": {"judge": "exact"}, "max_steps": 90},
-        "every is 10, and completions of 1 prompt(s) are sampled every 1 steps (generation_batch_size / num_generations, num_iterations",
-    ),
-    "too short by iterations": (
-        {"diagnosis": {"judge": "exact"}, "max_steps": 60, "per_device_train_batch_size": 16, "num_iterations": 4},
-        "steps_per_generation), but max_steps is 60: there are 5 checks, and an alarm needs 6: set every to 5",
-    ),
-    "too short by all means": (
-        {"diagnosis": {"judge": "exact", "every": 1}, "max_steps": 20, "per_device_train_batch_size": 16, "num_iterations": 4},
-        "there are 5 checks, and an alarm needs 6: train longer, draw completions more often, or remove",
-    ),
+    "too short": ({"diagnosis": {"judge": "exact"}, "max_steps": 50}, "every is 10, and max_steps 50: an alarm needs 6 checks. Lower every"),
 }  # fmt: skip
 
 
@@ -294,8 +279,7 @@ def test_the_state_of_the_monitor_goes_through_json_and_its_sample_is_spread_ove
 @pytest.mark.parametrize(("every", "micro", "accumulation", "steps"), [
     (10, 4, 1, 60), (10, 3, 1, 120), (3, 4, 1, 24), (10, 8, 1, 60), (7, 8, 1, 100), (1, 1, 4, 9), (2, 6, 4, 50), (5, 1, 1, 1),
 ])  # fmt: skip
-def test_checks_are_made_where_completions_are_drawn_and_counted_beforehand(every, micro, accumulation, steps):
-    from grpo_plus.recipe.monitor import checks_during
+def test_checks_are_made_where_completions_are_drawn(every, micro, accumulation, steps):
     from grpo_plus.training.observers.monitor import HackingMonitor
 
     given = {"judge": "exact", "every": every}
@@ -306,16 +290,6 @@ def test_checks_are_made_where_completions_are_drawn_and_counted_beforehand(ever
             monitor._last = look // accumulation
             made.append(monitor._last)
     assert all(every <= after - before < every + max(1, micro / accumulation) for before, after in pairwise(made))
-    assert checks_during(steps, every, micro, accumulation, most=1000) == len(made)
-
-
-@pytest.mark.slow
-def test_a_run_of_epochs_that_has_too_few_checks_is_refused(run):
-    settings = {"verifiers": ["math"], "per_device_train_batch_size": 16, "num_train_epochs": 1}
-    with pytest.raises(
-        ConfigError, match=r"num_train_epochs 1 over 32 rows is 16 steps: there are 4 checks.* set every to 1"
-    ):
-        run(**settings, diagnosis={"judge": "exact", "every": 5})
 
 
 @pytest.mark.slow

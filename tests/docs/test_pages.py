@@ -156,7 +156,7 @@ def understood(words, monkeypatch):
         return
     if words[0] == "sweep":
         options, shared = sweep._options(words[1:])
-        given = [f"--{pair}" for vary in options.vary for pair in vary.partition(",")[0].split(";")]
+        given = [f"--{pair}" for vary in options.vary for pair in [vary.partition(",")[0]]]
         _arguments.parse("grpo-plus sweep", [options.config, *shared, *given, *CPU])
         return
     whole = CommandParser.parse_args

@@ -99,7 +99,6 @@ def test_two_machines_train_and_resume_as_two_ranks_of_one_machine_do(place, log
     codes, texts = machines.run(config, logs=logs)
     assert codes == [0, 0], texts
     assert [text.count("The model is in") for text in texts] == [1, 0]
-    assert not any("does not share" in text for text in texts)
     code, text = one_machine("--output_dir", place / "alone")
     assert code == 0, text
     assert len(losses(place / "alone" / "checkpoint-4")) == 4
@@ -143,7 +142,6 @@ def test_machines_that_share_no_folder_never_start_anew_without_a_word(place, lo
     private = [(own, out) for own in owns]
     codes, texts = machines.run(config, "--max_steps", "2", logs=logs, private=private)
     assert codes == [0, 0], texts
-    assert "machine 1 does not share output_dir" in texts[0]
     assert (owns[0] / "checkpoint-2" / "model.safetensors").is_file()
     assert not (owns[1] / "checkpoint-2" / "model.safetensors").exists()
     assert not list(out.iterdir())

@@ -32,7 +32,7 @@ def test_table_file_and_a_second_call_that_has_nothing_to_do(cli, data, tiny_mod
     for k in (1, 2, 4):
         assert re.search(rf"numeric: pass@{k} .*\d+\.\d% \(\d+\.\d to \d+\.\d\)", text), text
     assert "numeric: majority@4" in text
-    assert "24 of 24 samples" in err
+    assert "24/24" in err
     samples = samples_of(out)
     assert len(samples) == 24
     first = out.read_text()

@@ -1,4 +1,4 @@
-"""`evaluate` and `grpo-plus eval` with tools and environments: of a run, of a config, of flags."""
+"""`evaluate` and `grpo-plus eval` with tools and environments: of a run or of a config."""
 
 import json
 import random
@@ -50,6 +50,13 @@ def doubling(prompt, row):
     return called("double", number=-1 if number == 5 else number)
 
 
+def calling(folder, **fields):
+    """The option with a config of these tools."""
+    path = folder / f"{len(list(folder.iterdir()))}.yaml"
+    path.write_text(json.dumps(fields))
+    return "--tools-from", path
+
+
 @pytest.fixture
 def questions(tmp_path):
     path = tmp_path / "questions.jsonl"
@@ -92,14 +99,16 @@ def test_evaluate_draws_what_measure_draws_and_leaves_model_tokenizer_and_genera
     assert found.calls >= 4
 
 
-def test_a_plain_model_with_tools_of_flags(cli, tool_model, questions, speaking, tmp_path):
+def test_a_plain_model_with_tools(cli, tool_model, questions, speaking, tmp_path):
     speaking(doubling)
     out = tmp_path / "samples.jsonl"
     command = ("eval", tool_model, "--dataset", questions, "--verifier", "numeric", "--option", "source=last")
-    command += ("-n", "3", "--tools", DOUBLE, "--out", out, *FAST)
+    tools = calling(tmp_path, tools=[DOUBLE])
+    command += ("-n", "3", "--out", out, *FAST)
+    command, fewer = (*command, *tools), (*command, *calling(tmp_path, tools=[DOUBLE], max_tool_calling_iterations=1))
     code, text, err = cli(*command)
     assert code == 0, err
-    assert "Callable by the model, from the command line: tools: double." in err
+    assert f"Callable by the model, from {tools[1]}: tools: double." in err
     assert re.search(r"numeric: pass@1 .*50\.0%", text)
     assert re.search(r"numeric: majority@3 .*50\.0%", text)
     assert re.search(r"calls a completion .*1\.00", text)
@@ -115,10 +124,10 @@ def test_a_plain_model_with_tools_of_flags(cli, tool_model, questions, speaking,
     results = json.loads(out.with_suffix(".json").read_text())["results"]
     assert (results["calls"], results["failed_calls"]) == (24, 3)
     assert "24 of 24 samples are in" in cli(*command)[2]
-    assert "max_tool_calling_iterations was None, now 1" in cli.refused(*command, "--max-tool-calling-iterations", "1")
+    assert "max_tool_calling_iterations was None, now 1" in cli.refused(*fewer)
 
 
-def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, questions, speaking, tmp_path):
+def test_a_run_brings_its_tools_along_and_a_config_replaces_them(cli, run_with, questions, speaking, tmp_path):
     speaking(counting)
     run = run_with(tools=["calculator"], environment=COUNTER, max_tool_calling_iterations=3, chat_template_kwargs=None)
     command = ("eval", run, "--dataset", questions, *FAST)
@@ -137,7 +146,7 @@ def test_a_run_brings_its_tools_along_and_flags_replace_them(cli, run_with, ques
     checkpoint = Path(run) / "checkpoint-3"
     shutil.copytree(run, checkpoint, ignore=lambda *_: ["grpo_plus", "checkpoint-3"])
     assert "environment: Counter" in cli("eval", checkpoint, "--dataset", questions, "--trust-run", *FAST)[2]
-    text = cli.done(*command, "--environment", COUNTING, "--max-tool-calling-iterations", "2")
+    text = cli.done(*command, *calling(tmp_path, environment=COUNTING, max_tool_calling_iterations=2))
     assert re.search(r"Counting: pass@1 .*0\.0%", text)
     assert re.search(r"cut off .*50\.0%", text)  # a third call is not run
     speaking(lambda prompt, row: "4")
@@ -169,17 +178,19 @@ def test_what_cannot_be_evaluated_is_said_before_a_model_is_loaded(cli, run_with
     record = Path(secret) / "grpo_plus" / "run.json"
     record.write_text(record.read_text().replace("[hidden]", HIDDEN))
     for command, said in {
-        (*judged, "--tools", "calculater"): "tools[0]: unknown tool 'calculater'. Did you mean 'calculator'?",
-        (*judged, "--tools", DOUBLE, DOUBLE): "two tools are called 'double'",
-        (*judged, "--environment", f"{TOOLS}:Gme"): "Gme",
-        (*judged, "--max-tool-calling-iterations", "3"): "--max-tool-calling-iterations needs tools",
-        (*judged, "--tools", "calculator", "--max-tool-calling-iterations", "0"): "no call would ever run",
+        (
+            *judged,
+            *calling(tmp_path, tools=["calculater"]),
+        ): "tools[0]: unknown tool 'calculater'. Did you mean 'calculator'?",
+        (*judged, *calling(tmp_path, tools=[DOUBLE, DOUBLE])): "'double' is the name of another tool",
+        (*judged, *calling(tmp_path, environment=f"{TOOLS}:Gme")): "Gme",
+        (*judged, *calling(tmp_path, tools="calculator", max_tool_calling_iterations=0)): "no call would ever run",
         (*judged, "--tools-from", empty): "has neither tools nor environment",
         (*judged, "--tools-from", tmp_path): "no run in it was trained with tools",
         (*judged, "--tools-from", tmp_path / "nowhere.yaml"): "cannot be read",
         base: "give --verifier, or an environment with get_reward",
-        (*base, "--tools", "calculator"): "give --verifier, or an environment with get_reward",
-        (*base, "--environment", OTHER): "give --verifier, or an environment with get_reward",
+        (*base, *calling(tmp_path, tools="calculator")): "give --verifier, or an environment with get_reward",
+        (*base, *calling(tmp_path, environment=OTHER)): "give --verifier, or an environment with get_reward",
         ("eval", secret, "--dataset", questions, *FAST): "have secrets among their keywords",
     }.items():
         err = cli.refused(*command)
@@ -206,13 +217,14 @@ def test_rows_and_templates_that_do_not_fit_are_the_errors_of_training(cli, tool
     (tmp_path / "needing.py").write_text(NEEDING)
     broken = tmp_path / "broken.jsonl"
     broken.write_text("".join(json.dumps({"prompt": f"q{n}", "goal": -1}) + "\n" for n in range(3)))
-    for model, data, flags, said in (
-        (tool_model, questions, ("--environment", f"{tmp_path}/needing.py:Needing"), "no column 'secret', which the"),
-        (tool_model, questions, ("--environment", f"{{a: '{COUNTING}'}}"), "no column 'environment', which names the"),
-        (tiny_model, questions, ("--tools", "calculator", "--verifier", "exact"), "the tools cannot be shown to the"),
-        (tool_model, broken, ("--environment", COUNTING), "'Counting' failed in reset for all 3 rows of a batch; the"),
+    for model, data, fields, said in (
+        (tool_model, questions, {"environment": f"{tmp_path}/needing.py:Needing"}, "no column 'secret', which the"),
+        (tool_model, questions, {"environment": {"a": COUNTING}}, "no column 'environment', which names the"),
+        (tiny_model, questions, {"tools": "calculator"}, "the tools cannot be shown to the"),
+        (tool_model, broken, {"environment": COUNTING}, "'Counting' failed in reset for all 3 rows of a batch; the"),
     ):
-        assert said in cli.refused("eval", model, "--dataset", data, *flags, *FAST)
+        judge = ("--verifier", "exact") * ("tools" in fields)
+        assert said in cli.refused("eval", model, "--dataset", data, *judge, *calling(tmp_path, **fields), *FAST)
 
 
 def test_rows_in_a_list_and_nothing_to_judge_with(tool_model, speaking):

@@ -44,8 +44,7 @@ def test_the_merged_model_is_the_16_bit_base_with_its_adapter(run, tmp_path, cap
     out = tmp_path / "merged"
     assert main(["export", str(run / "out"), "--out", str(out), "--merge", "--dtype", "float32"]) == 0
     text = capsys.readouterr().out
-    said = ["checkpoint-10 merged onto", "ollama create merged -f Modelfile"]
-    said += ["(not run here)", f"python llama.cpp/convert_hf_to_gguf.py {out} --outfile merged.gguf"]
+    said = ["checkpoint-10 merged onto", f"vllm serve {out}", "(not run here)"]
     assert [words for words in said if words not in text] == []
     merged = AutoModelForCausalLM.from_pretrained(out)
     assert getattr(merged.config, "quantization_config", None) is None

@@ -127,7 +127,7 @@ def test_a_drop_in_run_records_only_when_asked_to(build, tmp_path, settings, rec
 
 
 @pytest.mark.slow
-def test_evaluations_with_verifiers_of_their_own_and_golds_are_recorded_beside_training(build, tmp_path):
+def test_evaluations_with_verifiers_of_their_own_are_recorded_beside_training(build, tmp_path):
     settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "max_steps": 2}
     build(evaluates=True, verifiers=["math"], eval_verifiers=[{"name": "exact", "weight": 0.5}], **settings).train()
     run = open_run(tmp_path / "out")
@@ -139,7 +139,6 @@ def test_evaluations_with_verifiers_of_their_own_and_golds_are_recorded_beside_t
     for group in run.groups():
         judges[group["mode"]] |= {tuple(told["verifier"] for told in one["verdicts"]) for one in group["completions"]}
     assert judges == {"train": {("math",)}, "eval": {("math", "exact")}}
-    assert run.info["golds"] == {"math": {"ok": True, "lines": ["16 of 16 gold answers accept themselves."]}}
 
 
 @pytest.mark.slow

@@ -45,8 +45,7 @@ return found;
 
 def everything(made_run, add_group):
     """A run whose page has all its sections and findings, all statuses, turns, values of a critic and shaded tokens."""
-    golds = {"math": {"ok": False, "lines": ["2 of 9 golds are no numbers."]}}
-    run = made_run("whole", per_token=True, status="failed", error="ValueError: a word", golds=golds)
+    run = made_run("whole", per_token=True, status="failed", error="ValueError: a word")
     statuses = ["correct", "partial", "wrong", "unparsable", "timeout", "error", "not_applicable"]
     answers = [("one two three four", status, "because") for status in statuses]
     values = [[0.1 * step for step in range(6)] for _ in answers]

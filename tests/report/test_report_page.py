@@ -227,14 +227,6 @@ def test_broken_files_are_left_out_and_said_so(made_run):
     assert [entry["step"] for entry in data["runs"][0]["groups"]["index"]] == [1]
 
 
-def test_what_the_check_of_golds_found_is_on_the_page_whatever_a_record_holds_there(made_run, tmp_path):
-    found = {"code": {"ok": False, "lines": ["1 of 2 rows pass.", "row 1: weak"]}, "bad": 3, "worse": {"lines": 4}}
-    (run,) = embedded(write_report([made_run(steps=2, golds=found)], tmp_path / "page.html"))["runs"]
-    assert run["golds"] == [{"label": "code", "ok": False, "lines": ["1 of 2 rows pass.", "row 1: weak"]}]
-    (run,) = embedded(write_report([made_run(steps=2, golds=[1])], tmp_path / "page.html"))["runs"]
-    assert run["golds"] == []
-
-
 ERRORS = [
     ("missing", "does not exist", "output_dir"),
     ("file", "is a file", "output_dir"),

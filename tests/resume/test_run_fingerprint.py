@@ -135,12 +135,9 @@ def test_differences_are_named_and_some_are_never_allowed(then, now, names, neve
     assert sorted(fixed(found, state(**now))) == never
 
 
-def test_a_table_shows_long_values_where_they_differ():
-    long = ("a" * 60 + "\nb" + "c" * 60, "a" * 60 + "\nd" + "c" * 60)
-    rows = table({"x": ("a" * 40, "a" * 39 + "bc"), "y": (None, " "), "z": long}).splitlines()
-    assert rows[1] == f"  x    | {'a' * 40} | …{'a' * 37}bc"
-    assert rows[2] == f"  y    | {'unset':40} | ' '"
-    assert rows[3] == f"  z    | …{'a' * 9} b{'c' * 27}… | …{'a' * 9} d{'c' * 27}…"
+def test_a_table_has_each_value_on_one_line():
+    rows = table({"x": ("a\nb", ["c"]), "y": (None, " ")}).splitlines()
+    assert rows[1:] == ["  x    | a b        | ['c']", "  y    | unset      | ' '"]
 
 
 def test_fields_with_a_result_are_in_the_fingerprint_and_the_others_are_not(tmp_path):

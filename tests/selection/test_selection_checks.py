@@ -80,7 +80,7 @@ def test_names_and_parameters_that_are_taken_are_refused():
         register_selection("contrast")(lambda history: history.counts)
     with pytest.raises(part.NotASelectionError, match="has a keyword 'explore', which every selection has"):
         Selection("mine", lambda history, *, explore=1: history.counts)
-    with pytest.raises(part.NotASelectionError, match="takes no history"):
+    with pytest.raises(part.NotASelectionError, match="whose first parameter is the PromptHistory"):
         Selection("mine", lambda: 1)
     with pytest.raises(TypeError, match="takes the name first"):
         register_selection(lambda history: history.counts)

@@ -44,5 +44,5 @@ def test_each_check_finds_what_breaks_it(name):
 
 
 def test_a_selection_of_the_wrong_kind_is_refused():
-    with pytest.raises(TypeError, match="'dict' is a class, expected a function"):
+    with pytest.raises(TypeError, match="'dict' is <class 'dict'>, expected a function"):
         check_selection(dict)

@@ -250,7 +250,7 @@ def config(tmp_path, **settings):
 
 
 @pytest.mark.parametrize(("settings", "said"), [
-    ({"tools": ["nobody"]}, "unknown tool 'nobody'"), ({"tools": [DOUBLE, DOUBLE]}, "two tools are called 'double'"),
+    ({"tools": ["nobody"]}, "unknown tool 'nobody'"), ({"tools": [DOUBLE, DOUBLE]}, "'double' is the name of another tool"),
     ({"tools": [{"name": "calculator", "digit": 3}]}, r"tools\[0\].*digit"),
     ({"tools": [3]}, r"tools\[0\] is 3, expected a name or a mapping"), ({"tools": [{"kwargs": {}}]}, r"tools\[0\] has no name"),
     ({"environment": DOUBLE}, "environment.*expected a class"),
@@ -319,7 +319,6 @@ MISSPELT = {"name": "tool_used", "names": ["calculater"]}
 
 @pytest.mark.parametrize(("settings", "said"), [
     ({"verifiers": ["tool_used"]}, "'tool_used' looks at calls, but nothing can be called: set tools"),
-    ({"verifiers": [{"name": "turns_overlong", "expected": 2, "most": 4}]}, "'turns_overlong' looks"),
     ({"eval_verifiers": ["tool_valid"]}, "'tool_valid' looks at calls"),
     ({"max_tool_calling_iterations": 3}, "max_tool_calling_iterations is 3, but nothing can be called"),
     ({"tools": ["calculator"], "verifiers": [MISSPELT]}, "unknown tool 'calculater'. Did you mean 'calculator'"),

@@ -163,7 +163,7 @@ def test_hooks_are_called_at_every_seam(build):
 
 
 SEAMS = {name for name in {**vars(Hook), **vars(TrainerStage)} if not name.startswith(("_", "on_"))}
-SEAMS -= {"name", "host", "identity", "rank_local", "begins_anew", "learns_at_step_end", "state_version"}
+SEAMS -= {"name", "host", "identity", "rank_local", "begins_anew", "state_version"}
 SEAMS -= {"state_dict", "tensors", "load_state_dict", "load_tensors"}
 AFTER = ["scored", "sampled", "compared 8", "batch", "loss"]
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_plus.advantages import RewardTable, compute_advantages
+from grpo_plus.training.batch.advantages import PATIENCE
 from grpo_plus.training.hooks import Completions
-from grpo_plus.training.scoring.step_source import PATIENCE, StepSource, step_evidence
 from grpo_plus.training.scoring.verifiers import LiveVerifier, Verifiers
 from grpo_verifiers import Status, Step, Verdict, all_of, gated, get_verifier, verifier
 from grpo_verifiers.verifying import REGISTRY
@@ -87,7 +87,8 @@ def test_the_column_of_a_verifier_of_the_users_too_and_only_of_the_one_named(sup
 
 @pytest.mark.parametrize(("verifiers", "keywords", "said"), [
     (["math", "exact"], {}, "no verifier gives any .math, exact.*math_steps"),
-    (["math_steps", {"name": "math_steps", "label": "again"}], {}, "give steps: math_steps, again"),
+    (["math_steps", {"name": "math_steps", "label": "again"}], {}, "give steps, or may: math_steps, again"),
+    (["halves", {"name": "halves", "label": "again"}], {}, "give steps, or may: halves, again"),
     (["math", "math_steps"], {"steps_from": "math"}, "'math' gives no step scores: math_steps does"),
     (["math", "math_steps"], {"steps_from": "maths"}, "math_steps"),
     (["math", OWN], {"aggregate": "mean"}, "aggregate is 'mean' and the verifier 'math_steps' has its own .'last'"),
@@ -102,7 +103,7 @@ def test_sources_that_only_running_tells(supervised):
     verifier("plain_check", isolation="inline")(lambda completion: float(len(completion)))
     try:
         supervised("plain_check")  # one batch proves nothing
-        with pytest.raises(ValueError, match="no verifier gave any: plain_check"):
+        with pytest.raises(ValueError, match="'plain_check' gave no step with a score"):
             supervised("plain_check", max_steps=10)
     finally:
         REGISTRY.unregister("plain_check")
@@ -116,7 +117,7 @@ def test_stopping_the_verifier_is_no_way_out():
 
     characters = SimpleNamespace(decode=lambda ids, **_: "".join(map(chr, ids)))
     completions = Completions([{}] * 3, [""] * 3, [""] * 3, ids)
-    assert Verifiers([live]).steps(["math_steps"], completions, characters) == [[(0, 3, 0.0)], [], [(0, 2, 1.0)]]
+    assert Verifiers([live]).steps("math_steps", completions, characters) == [[(0, 3, 0.0)], [], [(0, 2, 1.0)]]
 
 
 def test_what_is_known_of_a_composition():
@@ -128,91 +129,38 @@ def test_what_is_known_of_a_composition():
 PLAIN, STEPPED = Verdict(0.5), Verdict(0.5, steps=(Step(0, 1, 1.0),))
 NOTHING = [Verdict(None), *(Verdict(score, Status.ERROR) for score in (None, 0.0))]
 NOTHING += [Verdict(0.0, Status.TIMEOUT), Verdict(0.0, Status.UNPARSABLE)]
+IDLE = [Verdict(1.0, steps=(Step(0, 1, None),)), Verdict(0.5, steps=(Step(0, 0, 1.0), Step(3, 3, 0.5)))]
+"""Steps that nothing can be trained with."""
 
 
-IDLE = [
-    Verdict(1.0, steps=(Step(0, 1, None),)),
-    Verdict(0.5, steps=(Step(0, 0, 1.0), Step(3, 3, 0.5))),
-    Verdict(0.0, steps=(Step(5, 6, 1.0), Step(10**6, 10**7, 1.0))),
-    Verdict(1.0, steps=(Step(0, 1, None), Step(2, 2, 1.0), Step(5, 9, 0.0))),
-]
-"""Steps of a text of five characters that nothing can be trained with."""
+@pytest.fixture
+def reads(build):
+    verifier("mine", isolation="inline")(lambda completion: float(len(completion)))
+    trainer = build(trainer={"reward_funcs": None}, verifiers=["mine"], advantage="process")
+    stage = trainer.pipeline.advantages
+
+    def reads(*verdicts, empty=False, training=True):
+        trainer.model.train(training)
+        scored = [
+            [(step.start, step.end, float("nan") if step.score is None else step.score) for step in each.steps]
+            for each in verdicts
+        ]
+        stage._require_steps("mine", scored, verdicts, [[] if empty else [1]] * len(verdicts))
+        return stage.state_dict()
+
+    yield reads
+    REGISTRY.unregister("mine")
 
 
-def seen(*verdicts, empty=False):
-    return step_evidence(verdicts, [[] if empty else [1]] * len(verdicts), lambda ids: 5 * len(ids))
+def test_a_verifier_without_a_step_in_so_many_judged_completions_stops_the_run(reads):
+    assert reads(*NOTHING) == {}
+    assert reads(PLAIN, empty=True) == {}
+    assert reads(PLAIN, training=False) == {}
+    assert reads(*[PLAIN] * 3, *IDLE) == {"stepless": 5}
+    with pytest.raises(ValueError, match=f"'mine' gave no step with a score in {PATIENCE} completions"):
+        reads(*[PLAIN] * (PATIENCE - 5))
 
 
-def test_only_judged_completions_that_are_not_empty_say_something():
-    assert (seen(*NOTHING).without, seen(PLAIN, *NOTHING, STEPPED, PLAIN).without) == (0, 2)
-    assert seen(PLAIN, empty=True).without == 0
-    assert seen(*NOTHING, STEPPED).any_steps
-    assert not seen(PLAIN, *NOTHING).any_steps
-    for idle in IDLE:  # one scored character beside them is enough
-        found = seen(idle, Verdict(0.0, steps=(Step(0, 1, None), Step(4, 9, 0.0))))
-        assert (found.any_steps, found.without) == (True, 1)
-    assert seen(Verdict(None, Status.WRONG)).example == "the score None (wrong)"
-
-
-@pytest.mark.parametrize("idle", IDLE)
-@pytest.mark.parametrize("name", ["mine", None])
-def test_steps_without_a_score_or_a_character_are_none(idle, name):
-    found = seen(idle, *NOTHING)
-    assert (found.any_steps, found.without) == (False, 1)
-    assert "only steps that have no score or contain no character" in found.example
-    source = StepSource(name, {"mine": None})
-    for _ in range(PATIENCE - 1):
-        assert source.labels([{"mine": found}], training=True) == ["mine"]
-    with pytest.raises(ValueError, match=r"gave no step in 32|no verifier gave any"):
-        source.labels([{"mine": found}], training=True)
-
-
-def test_completions_of_all_ranks_count_together():
-    source = StepSource("named", {"named": None})
-    batch = [{"named": seen(*[PLAIN] * 3)}, {"named": seen(*NOTHING, PLAIN)}, {"named": seen()}]
-    for _ in range(PATIENCE // 4 - 1):
-        assert source.labels(batch, training=True) == ["named"]
-    with pytest.raises(ValueError, match=f"'named' gave no step in {PATIENCE} completions.*the score 0.5 .partial."):
-        source.labels(batch, training=True)
-
-
-@pytest.mark.parametrize("known", [True, None])
-def test_a_step_on_any_rank_or_in_an_evaluation_settles_it_and_what_is_known_to_give_steps_is_waited_for(known):
-    def goes_on(source, *found, training=True):
-        for _ in range(2 * PATIENCE):
-            assert source.labels([{"named": one} for one in found], training=training) == ["named"]
-
-    source = StepSource("named" if known is None else None, {"named": known, "other": False})
-    if known is None:
-        goes_on(StepSource("named", {"named": True}), seen(*IDLE))
-        source.labels([{"named": seen(PLAIN)}, {"named": seen(STEPPED)}], training=True)
-    goes_on(source, seen(PLAIN), seen(PLAIN))
-    source = StepSource("named", {"named": known})
-    goes_on(source, seen(PLAIN), training=False)  # evaluations show steps but lack none
-    source.labels([{"named": seen(STEPPED)}], training=False)
-    goes_on(source, seen(PLAIN))
-
-
-def test_without_a_name_the_only_one_that_may_give_steps_is_the_source():
-    source = StepSource(None, {"math": False, "mine": None})
-    assert source.labels([{"math": seen(PLAIN), "mine": seen(*NOTHING)}], training=True) == ["mine"]
-    for _ in range(PATIENCE - 1):
-        assert source.labels([{"mine": seen(PLAIN)}], training=True) == ["mine"]
-    with pytest.raises(ValueError, match="no verifier gave any: math, mine"):
-        source.labels([{"mine": seen(PLAIN)}], training=True)
-
-
-def test_without_a_name_a_step_now_and_then_is_enough():
-    source = StepSource(None, {"mine": None})
-    source.labels([{"mine": seen(*[PLAIN] * (PATIENCE - 1))}], training=True)
-    source.labels([{"mine": seen(STEPPED)}], training=True)
-    for _ in range(PATIENCE):
-        assert source.labels([{"mine": seen(PLAIN)}], training=True) == ["mine"]
-
-
-def test_two_that_may_give_steps_are_told_apart_by_what_they_give():
-    source = StepSource(None, {"one": None, "two": None})
-    assert source.labels([{"one": seen(PLAIN), "two": seen(*NOTHING)}], training=True) == []
-    assert source.labels([{"one": seen(PLAIN), "two": seen(STEPPED)}], training=True) == ["two"]
-    with pytest.raises(ValueError, match="several verifiers give steps: one, two"):
-        source.labels([{"one": seen(STEPPED), "two": seen(PLAIN)}], training=True)
+def test_a_step_now_and_then_or_in_an_evaluation_is_enough(reads):
+    assert reads(STEPPED, training=False) == {"stepless": None}
+    assert reads(*[PLAIN] * PATIENCE) == {"stepless": None}

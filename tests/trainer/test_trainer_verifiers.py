@@ -200,10 +200,9 @@ def test_steps_of_a_verifier_land_on_the_sampled_tokens(checked, say, tmp_path):
     """A token is a character, so words are token spans and spaces lie outside."""
     say(lambda prompt, row: WORDS[row % 4])
     steps = ("test_words", {"name": "test_length", "weight": 0})
-    trainer = checked(*steps, advantage="process")
-    assert trainer.estimator[1] == {"outcome_weight": 0.0}  # which of the two gives steps was seen while running
+    trainer = checked(*steps, advantage={"name": "process", "steps_from": "test_words"})
     written = json.loads((tmp_path / "out/grpo_plus/run.json").read_text())["parts"]["advantage"]
-    assert written["keywords"] == {"outcome_weight": 0.0}
+    assert written["keywords"] == {"steps_from": "test_words", "outcome_weight": 0.0}
     # Scored steps: "12" 1, "3c<|im_end|>" 1; "a1" 0, "5<|im_end|>" 1; "?<|im_end|>" 0. "ab" and "zz" are not judged.
     scores = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0])
     high, low = ((value - scores.mean()) / (scores.std() + 1e-4) for value in (1.0, 0.0))
@@ -214,17 +213,15 @@ def test_steps_of_a_verifier_land_on_the_sampled_tokens(checked, say, tmp_path):
     assert trainer.state.log_history[0]["steps/scored_fraction"] == pytest.approx(5 / 7)
 
 
-def test_what_turns_out_to_be_the_outcome_counts_as_listed_and_two_sources_must_be_told_apart(checked, say):
-    """Only running tells which of the two gives steps; either way the other one has a weight."""
+def test_two_that_may_give_steps_must_be_told_apart(checked, say):
     say(lambda prompt, row: WORDS[row % 4])
     both = {"name": "test_words", "weight": 0}, "test_length"
-    assert checked(*both, advantage="process").estimator[1] == {"outcome_weight": 1.0}
-    with pytest.raises(ConfigError, match=r"'test_length' \(weight 1\) would be ignored"):
-        checked(*both, advantage={"name": "process", "outcome_weight": 0})
-    both = ("test_words", {"name": "test_words", "label": "again"})
-    with pytest.raises(ValueError, match=r"several verifiers give steps: again, test_words\. Name one"):
+    with pytest.raises(ConfigError, match=r"several verifiers give steps, or may: test_words, test_length\. Name one"):
         checked(*both, advantage="process")
-    checked(*both, advantage={"name": "process", "steps_from": "again"})
+    named = {"name": "process", "steps_from": "test_words"}
+    assert checked(*both, advantage=named).estimator[1] == {"steps_from": "test_words", "outcome_weight": 1.0}
+    with pytest.raises(ConfigError, match=r"'test_length' \(weight 1\) would be ignored"):
+        checked(*both, advantage={**named, "outcome_weight": 0})
 
 
 def test_verifiers_in_evaluation(build, sums):

@@ -142,11 +142,11 @@ def test_steps_of_turns_reach_exactly_their_tokens_and_equations_of_tools_are_no
     for each in live:
         each.collect(lambda *_: None)
     for by, each in zip(("turn", "newline"), live, strict=True):
-        steps = Verifiers([each]).steps(["math_steps"], completions, BYTES)
+        steps = Verifiers([each]).steps("math_steps", completions, BYTES)
         scored = [step for step in steps[0] if step[2] == step[2]]
         assert [step[2] for step in scored] == [1.0, 0.0], by
         assert all(any(first <= step[0] and step[1] <= last for first, last in spans) for step in scored), by
-    assert [step[:2] for step in Verifiers([live[0]]).steps(["math_steps"], completions, BYTES)[0]] == spans
+    assert [step[:2] for step in Verifiers([live[0]]).steps("math_steps", completions, BYTES)[0]] == spans
 
 
 def cutting(pieces):

@@ -3,7 +3,6 @@
 import itertools
 import pickle
 import re
-from functools import partial
 
 import pytest
 
@@ -39,7 +38,7 @@ def test_compositions_decide_as_they_promise():
                 found = make(says("a"), says("b")).verify("x", a=left, b=right)
                 assert (found.score, found.status.value) == (score, status), make.__name__
     weighing = [lambda one, two: weighted({one: 1, two: 0.5})]
-    for expected, makes in [(SUMS, weighing), (GATES, [partial(gated, lazy=lazy) for lazy in (False, True)])]:
+    for expected, makes in [(SUMS, weighing), (GATES, [gated])]:
         for (parts, (score, status)), make in itertools.product(expected.items(), makes):
             found = make(says("a"), says("b")).verify("x", a=BY_LETTER[parts[0]], b=BY_LETTER[parts[1]])
             assert (found.score, found.status.value) == (score, status), parts
@@ -57,15 +56,7 @@ def test_compositions_decide_as_they_promise():
         assert made.verify("xy", a=C).steps == (Step(0, 1, 0.5),)
 
 
-def test_lazy_gates_ask_only_about_what_passed_and_the_others_start_all_at_once():
-    seen = []
-
-    def spy(completion):
-        seen.append(completion)
-        return 1.0
-
-    made = gated(says("a"), get_verifier(spy, isolation="inline"), lazy=True)
-    assert (made(None, ["x", "y", "z"], a=[C, W, C]), seen) == ([1.0, 0.0, 1.0], ["x", "z"])
+def test_all_parts_start_before_the_first_is_waited_for():
     started = []
 
     def make(name):

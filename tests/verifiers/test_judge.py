@@ -1,7 +1,7 @@
 """The judge against a real HTTP server on this machine."""
 
 import asyncio
-import email.utils
+import email
 import json
 import random
 import re
@@ -9,7 +9,6 @@ import ssl
 import subprocess
 import threading
 import time
-from collections import Counter
 
 import pytest
 
@@ -82,9 +81,14 @@ def test_broken_servers_and_connections_are_tried_again_and_refusals_are_not(ser
     cut = lambda handler: handler.connection.close()  # noqa: E731
     server = serve(lambda number, body: cut if number == 1 else reply("Score: 4"))
     assert ask(server).score == 0.4
-    answers = [failing(400, body=b"context too long"), reply("Score: 5"), failing(403, body=b"flagged")]
+    answers = [
+        failing(400, body=b"context too long"),
+        reply("Score: 5"),
+        failing(403, body=b"flagged"),
+        reply("Score: 5"),
+    ]
     server = serve(lambda number, body: answers[number - 1])
-    for completion, said, requests in (("first", "context too long", 2), ("rude words", "flagged", 3)):
+    for completion, said, requests in (("first", "context too long", 2), ("rude words", "flagged", 4)):
         with pytest.raises(JudgeRefusalError, match=said):
             ask(server, completion)
         assert (ask(server).score, len(server.requests)) == (0.5, requests)
@@ -227,7 +231,7 @@ def many(server, completions, **options):
     return asyncio.run(everything())
 
 
-def test_requests_run_side_by_side_in_order_and_the_cache_forgets_the_oldest(serve):
+def test_requests_run_side_by_side_in_order(serve):
     four = threading.Barrier(4)
 
     def slow(number, body):
@@ -238,29 +242,10 @@ def test_requests_run_side_by_side_in_order_and_the_cache_forgets_the_oldest(ser
     server = serve(slow)
     verdicts = many(server, [str(i % 11) + " " * (i // 11) for i in range(24)], concurrency=4)
     assert ([v.score for v in verdicts], server.most) == ([(i % 11) / 10 for i in range(24)], 4)
-    server = serve()
-    for completion in ("a", "b", "a", "c", "a", "b"):
-        ask(server, completion, cache_size=2)
-    assert [judged(body) for body in server.requests] == ["a", "b", "c", "b"]
-    many(server, ["x"] * 3, cache_size=0)
-    assert len(server.requests) == 7
 
 
 @pytest.mark.slow
-def test_identical_requests_are_sent_once_and_a_caller_that_gives_up_takes_nothing(serve):
-    def slow(number, body):
-        time.sleep(0.1)
-        return reply("Score: 3")
-
-    server = serve(slow)
-    assert {v.score for v in many(server, ["same"] * 20 + ["other"])} == {0.3}
-    assert Counter(judged(body) for body in server.requests) == {"same": 1, "other": 1}
-    assert ask(server, "same", "t").score == 0.3  # from another event loop
-    assert len(server.requests) == 2
-    for prompt, options in (("another task", {}), ("t", {"rubric": "Another rubric."}), ("t", {"high": 11})):
-        ask(server, "same", prompt, **options)
-    assert len(server.requests) == 5
-
+def test_a_caller_that_gives_up_takes_nothing_from_others(serve):
     def slow(number, body):
         time.sleep(0.3)
         return reply("Score: 6")
@@ -269,13 +254,13 @@ def test_identical_requests_are_sent_once_and_a_caller_that_gives_up_takes_nothi
     options = {"base_url": server.url, "model": "m", "concurrency": 1}
 
     async def run():
-        first, second, queued, waiting = (asyncio.ensure_future(judge(each, "t", **options)) for each in "xxyy")
+        first, second, queued, waiting = (asyncio.ensure_future(judge(each, "t", **options)) for each in "wxyz")
         await asyncio.sleep(0.05)
         first.cancel()
         queued.cancel()
         return await asyncio.gather(second, waiting)
 
-    assert ([v.score for v in asyncio.run(run())], len(server.requests)) == ([0.6, 0.6], 2)
+    assert ([v.score for v in asyncio.run(run())], len(server.requests)) == ([0.6, 0.6], 3)
 
 
 def test_a_completion_cannot_leave_its_section(serve):
@@ -362,8 +347,7 @@ def test_options_patterns_and_times_to_wait_are_checked():
     def headers(value):
         return request_module.retry_after(email.message_from_string(f"Retry-After: {value}\n\n"))
 
-    assert 25 < headers(email.utils.formatdate(time.time() + 30, usegmt=True)) <= 30
-    assert headers(email.utils.formatdate(time.time() - 30, usegmt=True)) == 0
+    assert headers("Wed, 21 Oct 2026 07:28:00 GMT") == 0
     assert [headers(value) for value in ("soon", "", "-5", "1.5", "²")] == [0, 0, 0, 1.5, 0]
 
 

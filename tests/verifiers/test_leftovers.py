@@ -1,105 +1,50 @@
-"""Folders whose owner was killed are removed by a process that outlives it, or by the next one's."""
+"""Folders whose owner was killed are removed when the next one makes a folder there."""
 
 import os
-import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from grpo_verifiers.sandbox import cleaner as _cleaner
-from grpo_verifiers.sandbox import leftovers as _leftovers
+from grpo_verifiers.files import temporary_folder
 from grpo_verifiers.sandbox.inside.wipe import wipe
-from grpo_verifiers.sandbox.leftovers import OwnFolder
-from tests.waiting import comes
+from grpo_verifiers.sandbox.leftovers import OwnFolder, sweep
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes are looked up in /proc")
 
-OWNER = """
-import os, sys, time
-from pathlib import Path
-from grpo_verifiers.sandbox import leftovers as _leftovers
-own = _leftovers.OwnFolder(sys.argv[1], "grpo-box.")
-(Path(own.path) / "left").write_text("x")
-print(own.path, _leftovers._waiting._process.pid, flush=True)
-time.sleep(60)
-"""
+
+def killed(place):
+    """The folder of a process that was killed."""
+    code = "import os, sys; from grpo_verifiers.sandbox.leftovers import OwnFolder; own = OwnFolder(sys.argv[1], 'grpo-box.'); open(own.path + '/left', 'w').close(); print(own.path, flush=True); os.kill(os.getpid(), 9)"
+    return Path(
+        subprocess.run(
+            [sys.executable, "-c", code, str(place)], check=False, stdout=subprocess.PIPE, text=True
+        ).stdout.strip()
+    )
 
 
-def owner(place):
-    """A process that has made a folder, the folder, and its cleaner's process id."""
-    started = subprocess.Popen([sys.executable, "-c", OWNER, str(place)], stdout=subprocess.PIPE, text=True)
-    path, cleaner = started.stdout.readline().split()
-    return started, Path(path), int(cleaner)
+def test_a_folder_of_a_killed_process_goes_when_the_next_one_is_made(tmp_path):
+    first = killed(tmp_path)
+    assert (first / "left").exists()
+    second = killed(tmp_path)
+    assert not first.exists()
+    own = OwnFolder(str(tmp_path), "grpo-box.")
+    assert not second.exists()
+    third = killed(tmp_path)
+    assert Path(own.path).exists(), "its owner lives"
+    assert third.exists()
+    wipe(own.path)
+    own.release()
+    own.release()
 
 
-@pytest.mark.slow
-def test_a_cleaner_ends_while_folders_of_others_are_left(tmp_path):
-    started, path, cleaner = owner(tmp_path)
-    other, second, others_cleaner = owner(tmp_path)
-    started.kill()
-    started.communicate()
-    assert comes(lambda: not Path(f"/proc/{cleaner}").exists(), 30)
-    assert not path.exists()
-    assert second.exists()
-    assert Path(f"/proc/{others_cleaner}").exists()
-    other.kill()
-    other.communicate()
-
-
-PAUSES = """
-import os, sys, time
-from grpo_verifiers.sandbox import cleaner
-from grpo_verifiers.sandbox.inside.wipe import wipe
-cleaner.time.sleep = lambda seconds: print(seconds)
-cleaner.main(-1, int(sys.argv[1]), wipe)
-"""
-
-
-@pytest.mark.parametrize("own", [False, True])
-def test_a_cleaner_looks_again_only_while_folders_of_its_owner_are_left(tmp_path, python, own):
-    folder = OwnFolder(str(tmp_path), "grpo-box.")  # we hold its lock, so it stays
-    pid = os.getpid() if own else os.getpid() + 1
-    done = python(PAUSES, pid, input=f"{tmp_path}\0")
-    looks = [float(pause) for pause in done.stdout.split()]
-    assert looks == [*_cleaner._PAUSES] if own else looks == [0.0]
-    assert Path(folder.path).exists()
-    wipe(folder.path)
-    folder.release()
-
-
-def test_folders_go_with_their_block_process_or_cleaner(tmp_path, python):
-    code = "import os, pathlib; from grpo_verifiers.files import temporary_folder as t\nwith t() as first: pathlib.Path(first, 'x').write_text('x')\nwith t() as second: print(int(os.path.exists(first)), second, flush=True); os.kill(os.getpid(), 9)"
-    done = python(code, env={**os.environ, "TMPDIR": str(tmp_path)})
-    assert done.returncode == -signal.SIGKILL
-    first, second = done.stdout.split()
-    assert (first, Path(second).parent) == ("0", tmp_path)
-    assert comes(lambda: not list(tmp_path.iterdir()), 30)
-    first, second = OwnFolder(str(tmp_path), "grpo-box."), OwnFolder(str(tmp_path), "grpo-verifiers.")
-    cleaner = Path(f"/proc/{_leftovers._waiting._process.pid}")
-    others = _leftovers._waiting._count - 2
-    wipe(first.path)
-    first.release()
-    assert cleaner.exists()
-    wipe(second.path)
-    second.release()
-    second.release()
-    assert (_leftovers._waiting._count, cleaner.exists()) == (others, bool(others))
-
-
-def test_a_folder_whose_cleaner_was_killed_too_goes_when_the_next_one_is_made(tmp_path):
-    started, path, cleaner = owner(tmp_path)
-    os.kill(cleaner, signal.SIGKILL)
-    started.kill()
-    started.communicate()
-    assert path.exists()
-    other, second, _ = owner(tmp_path)
-    assert comes(lambda: not path.exists(), 30)
-    assert second.exists(), "its owner lives"
-    other.kill()
-    other.communicate()
-    assert comes(lambda: not second.exists(), 30)
+def test_a_temporary_folder_goes_with_its_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_folder() as folder:
+        Path(folder, "x").write_text("x")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_unlocked_folders_of_ours_are_swept(tmp_path):
@@ -121,8 +66,8 @@ def test_only_unlocked_folders_of_ours_are_swept(tmp_path):
     (dead / "link").symlink_to(outside)
     (dead / "cgroup.procs").write_text(f"{os.getpid()}\n")  # which it is not, so nothing that it names is ended
     own = OwnFolder(str(place), "grpo-box.")
-    assert comes(lambda: not dead.exists(), 30)
-    assert _cleaner.sweep(str(place), wipe) == [Path(own.path).name]
+    assert not dead.exists()
+    sweep(str(place))
     assert {path.name for path in place.iterdir()} == {*kept, Path(own.path).name}
     assert (outside / "kept").exists()
     wipe(own.path)
@@ -136,7 +81,7 @@ def test_a_folder_that_is_swept_before_it_is_locked_is_made_anew(tmp_path, monke
         os_mkdir(path, mode)
         made.append(path)
         if len(made) == 1:
-            _cleaner.sweep(str(tmp_path), wipe)
+            sweep(str(tmp_path))
 
     os_mkdir = os.mkdir
     monkeypatch.setattr(os, "mkdir", overtaken)

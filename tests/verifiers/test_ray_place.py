@@ -101,7 +101,7 @@ def test_what_cannot_run_there_is_refused_in_words_before_ray_is_imported(ray_th
     assert "only waits for a server" in problem("judge", model="m", base_url="http://localhost:1/v1", rubric="r")
     assert "needs 'trainer_state'" in problem(with_trainer)
     assert "cannot be sent to a worker process" in problem(lambda completion: lock)
-    assert "boxes of their own already" in problem("code", isolation="process")
+    assert "for boxes of its own" in problem("code", isolation="process")
     assert "There is: inline, process, ray." in problem(check, isolation="cloud")
     monkeypatch.setattr(levels, "probe", lambda: levels.Findings("none", {}))
     assert "the highest that works here is 'none'" in problem("code", isolation="inline", level="full")
@@ -120,7 +120,7 @@ def test_another_way_to_other_machines_is_found_by_its_name(others):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("ACTORS", "0"), ("ACTORS", "many"), ("CPUS", "-1"), ("CPUS", "0.5"), ("PATIENCE", "0"), ("PATIENCE", "nan")],
+    [("PATIENCE", "0"), ("PATIENCE", "nan")],
 )
 def test_a_setting_that_is_none_is_named_when_the_config_is_built(ray_there, monkeypatch, name, value):
     monkeypatch.setenv(f"GRPO_VERIFIERS_RAY_{name}", value)
@@ -128,7 +128,7 @@ def test_a_setting_that_is_none_is_named_when_the_config_is_built(ray_there, mon
 
 
 def test_functions_of_every_form_are_let_in_and_ray_is_not_imported(ray_there):
-    for what in (check, later, lambda completions: [1.0] * len(completions), "math", "regex", "code", "code_steps"):
+    for what in (check, later, lambda completions: [1.0] * len(completions), "math", "regex", "code"):
         made = get_verifier(what, isolation="ray", **({"pattern": "a"} if what == "regex" else {}))
         assert made.isolation == "ray"
     assert not hasattr(sys.modules["ray"], "init")
@@ -198,8 +198,7 @@ def test_a_link_that_fails_while_its_runner_fails_leaves_nobody_waiting(monkeypa
     runner = RayRunner()
     cluster = runner._running()
     monkeypatch.setattr(cluster, "_event", full)
-    monkeypatch.setattr(cluster, "_link", SimpleNamespace(ready=True, specs=set(), out=b"", send=full))
-    monkeypatch.setattr(cluster, "_drop_link", lambda: "")
+    monkeypatch.setattr(cluster, "_link", SimpleNamespace(queue=full))
     batches = [runner.submit(make_spec(check), [("1", {}, None)] * 3, 10.0) for _ in range(3)]
     assert {outcome.kind for batch in batches for outcome in batch.wait(60)} == {"broken"}
 
@@ -258,7 +257,7 @@ def test_a_station_answers_in_bytes_whatever_happens(monkeypatch):
     try:
         spec = pickle.dumps(make_spec(check, elsewhere=True))
         replies = [
-            *(station.hello(), station.warm("k", spec), station.warm("bad", b"no pickle")),
+            station.hello(),
             good := station.run("k", spec, pack(("2", {}, None)), 10.0, None),
             raised := station.run("k", spec, pack(("raise", {}, None)), 10.0, None),
             broken := station.run("other", b"no pickle", b"", 10.0, None),

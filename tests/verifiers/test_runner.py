@@ -401,18 +401,6 @@ def test_workers_are_kept_light_and_take_large_completions_whole(runner):
     assert scores(ask(runner, length, ["é" * size for size in sizes], timeout=30.0)) == sizes
 
 
-@pytest.mark.slow
-def test_a_worker_replaced_after_a_kill_has_its_checks_loaded_already(tmp_path):
-    module = tmp_path / "counted.py"
-    log = tmp_path / "loads"
-    module.write_text(
-        f"open({str(log)!r}, 'a').write('x')\ndef check(completion):\n    while completion: pass\n    return 1\n"
-    )
-    with Runner(1) as runner:
-        runner.submit(CheckSpec(target=f"{module}:check"), [("hang", {}, None)], 0.3).wait(WAIT)
-        assert comes(lambda: log.read_text() == "xx", 20)
-
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "text", ["import nowhere_to_be_found\n", "1/0\n", "import os; os._exit(3)\n", "def other(): ...\n"]

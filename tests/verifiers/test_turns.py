@@ -3,7 +3,6 @@
 import pytest
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers.steps._code_steps import _program
 from grpo_verifiers.steps.segments import own_text, segment
 from grpo_verifiers.turns import Call, Turn, turns_of_messages
 from grpo_verifiers.verdict import Status
@@ -43,10 +42,6 @@ def test_tools_are_used_as_often_as_they_should_be_and_faults_are_the_models_own
     assert "2 of 6 calls are wrong; calculator" in verdict.detail
     assert judged("tool_valid", turns()).status is Status.NOT_APPLICABLE
     assert judged("tool_valid", turns(), without=0.0).score == 0.0
-    found = [judged("turns_overlong", turns(*([[]] * n)), expected=2, most=4, max_penalty=-0.4).score for n in range(5)]
-    assert found == pytest.approx([0.0, 0.0, -0.2, -0.4, -0.4])
-    with pytest.raises(Exception, match=r"most \(2\) must be more than expected \(2\)"):
-        get_verifier("turns_overlong", expected=2, most=2)
     with pytest.raises(Exception, match=r"most \(0\) must not be less than least \(1\)"):
         get_verifier("tool_used", most=0)
     given = (Turn(0, 4, "a", reward=1.0), Turn(5, 6, "b"), Turn(9, 12, "c", reward=0.0))
@@ -69,7 +64,7 @@ CHAT = [
 ]  # fmt: skip
 
 
-def test_turns_of_messages_have_calls_steps_and_programs_of_their_own(tmp_path):
+def test_turns_of_messages_have_calls_and_steps_of_their_own(tmp_path):
     first, second, last = turns_of_messages(CHAT)
     broken = Call("clock", first.calls[1].arguments, "{'error': 'no JSON'}", "bad_arguments")
     assert first.calls == (Call("calculator", {"expression": "2+2"}, "4", "ok"), broken)
@@ -81,14 +76,11 @@ def test_turns_of_messages_have_calls_steps_and_programs_of_their_own(tmp_path):
     assert (segment(text, "turn", spans), segment("  one ", "turn")) == (spans, [(2, 6)])
     own = own_text(text, spans)
     assert (len(own), own.split()) == (len(text), ["2+2", "=", "4", "so", "1", "=", "1"])
-    for by in ("newline", "sentence", "blank_line", "statements"):
+    for by in ("newline", "blank_line"):
         assert all(any(a <= start and end <= b for a, b in spans) for start, end in segment(own, by, spans)), by
-    made = get_verifier("turns_overlong", expected=1, most=2)
+    made = get_verifier("tool_used")
     for column in ([3], ["two"], [None], [[1, 2]]):
         assert made(prompts=[""], completions=["a"], turns=column) == [0.0]
-    text = "```python\nprint(1)\n```<tool>```python\nprint(2)\n```</tool>I am done"
-    assert _program(own_text(text, [(0, 22), (len(text) - 9, len(text))])).spans
-    assert text[_program(own_text(text, [(0, 22)])).start :].startswith("print(1)")
 
 
 def seen(completion, turns, messages):

@@ -37,7 +37,6 @@ BUILT_IN = {
     "tool_used": contract_of("tool_used", [("4", CALLED)], [("4", {}), ("4", FAILED)]),
     "tool_valid": contract_of(get_verifier("tool_valid", without=0.0), [("4", CALLED)], [("4", {}), ("4", FAILED)]),
     "turn_reward": contract_of("turn_reward", [("4", CALLED)], [("4", FAILED)]),
-    "turns_overlong": contract_of(get_verifier("turns_overlong", expected=1, most=3), [("4", {})], [("4", CALLED)], -0.5),
     "think_format": contract_of("think_format", [("<think>a</think>b", {})], [("<think></think>b", {}), ("a</think>b", {})]),
 }  # fmt: skip
 COMPOSED = {
@@ -55,7 +54,7 @@ def test_built_in_verifiers_hold_the_contract(check, contract):
 
 def test_good_verifiers_pass_in_every_form_and_no_built_in_is_left_out(tmp_path):
     # The judge needs an endpoint, code a sandbox: their own tests run them against one.
-    assert set(BUILT_IN) == set(BUILTINS) - {"code", "code_steps", "judge", "prm"}
+    assert set(BUILT_IN) == set(BUILTINS) - {"code", "judge", "prm"}
     assert {entry.name for entry in REGISTRY.entries() if entry.way == "built-in"} == set(BUILTINS)
 
     def mine(completion, answer):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from grpo_verifiers.code import _results, run
-from grpo_verifiers.exec import scheduler, wire
+from grpo_verifiers.exec import process, scheduler, wire
 from grpo_verifiers.sandbox.box import Limits
 
 ROOT = Path(__file__).parents[2]
@@ -66,14 +66,14 @@ def test_bounds_messages_and_files_of_the_page_are_those_of_the_code():
     for words in [
         f"at most {wire.MAX_REPLY >> 20} MiB; a larger result",
         f"within {scheduler.BOOT_SECONDS:g} s, loads a check within {scheduler.LOAD_SECONDS:g} s",
-        *(f"takes a message within {scheduler.SEND_SECONDS:g} s", f"two lengths (`{wire._CALL.format}`)"),
+        *(f"takes a message within {process.SEND_SECONDS:g} s", f"two lengths (`{wire._CALL.format}`)"),
         *(f"A length (`{wire._REPLY.format}`)", f"reasons of at most {_results._REASON} characters"),
         f"one answer is at most {Limits().message >> 20} MiB and all of a run {Limits().sent >> 20} MiB",
         f"and {run._PER_QUESTION} bytes for each question",
     ]:
         assert words in PAGE
     to_worker, _, rest = PAGE.partition("## Worker to trainer")
-    asks = calls(ast.parse((PACKAGE / "exec/scheduler.py").read_text(encoding="utf-8")), "_ask")
+    asks = calls(ast.parse((PACKAGE / "exec/scheduler.py").read_text(encoding="utf-8")), "ask")
     words = [each.value for ask in asks for each in ask.args if isinstance(each, ast.Constant)]
     kinds = re.findall(r"\| `(\w+)` \| [^|]+ \| [^|]+ \| [^|]+ \|", to_worker)
     assert set(kinds) == {word for word in words if isinstance(word, str)} | {"boot"}

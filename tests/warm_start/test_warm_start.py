@@ -120,7 +120,7 @@ def test_grpo_begins_with_the_warm_started_weights_and_a_second_run_reuses_them(
     assert (folder / "model.safetensors").stat().st_mtime_ns == written
 
     _, said = build(warm_start={"steps": 3, "learning_rate": 1e-3})
-    assert "had other settings: steps was 2" in said
+    assert "none with these settings is there yet" in said
     (folder,) = kept_in(tmp_path / "out" / "_warm_start")  # in a run's own folder the former one is gone
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[:-8])
@@ -202,7 +202,7 @@ main(["train", sys.argv[1]])
     assert kept_in(home) == []
     assert [each for each in home.iterdir() if each.is_dir()]  # the draft
     _, said = build()
-    assert "none is there yet" in said
+    assert "none with these settings is there yet" in said
     (folder,) = kept_in(home)
     assert [each for each in home.iterdir() if each.is_dir()] == [folder]
 

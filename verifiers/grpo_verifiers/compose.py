@@ -76,10 +76,10 @@ def weighted(parts: Mapping[Any, float], *, label: str | None = None) -> Verifie
     return Composite("weighted", parts, label, partial(_merge_sum, weights=tuple(weights)), weights=weights)
 
 
-def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False, label: str | None = None) -> Verifier:
+def gated(gate: Part, then: Part, *, threshold: float = 1.0, label: str | None = None) -> Verifier:
     """``then`` counts only where ``gate`` passes: ``gated("math", "think_format")`` pays for format on right answers.
 
-    Use it when a reward for form or length would be earned without a right answer, or when ``then`` costs money.
+    Use it when a reward for form or length would be earned without a right answer.
 
     >>> gated("numeric", "think_format").verify("<think>2 + 2</think>5", answer="4").score
     0.0
@@ -91,13 +91,11 @@ def gated(gate: Part, then: Part, *, threshold: float = 1.0, lazy: bool = False,
         gate: the verifier that must pass, or its name.
         then: the verifier whose score counts.
         threshold: the score of ``gate`` from which it passes.
-        lazy: run ``then`` only on completions that passed, after the gate: for parts that cost money.
         label: its name in logs.
     """
     for problem in value_problems("threshold", threshold, Score):
         raise KeywordError(f"gated: {problem}")
-    cls = _LazilyGated if lazy else Composite
-    return cls("gated", [gate, then], label, partial(_merge_gated, threshold=threshold), threshold=threshold, lazy=lazy)
+    return Composite("gated", [gate, then], label, partial(_merge_gated, threshold=threshold), threshold=threshold)
 
 
 class Composite(Verifier):
@@ -146,26 +144,6 @@ class Composite(Verifier):
             by_part = [one.result() for one in pending]
             verdicts = [self._merge(list(zip(labels, row, strict=True))) for row in zip(*by_part, strict=True)]
             return verdicts, [max(row) for row in zip(*(one.seconds for one in pending), strict=True)]
-
-        return Pending(finish)
-
-
-class _LazilyGated(Composite):
-    def start(
-        self, /, prompts: Rows | None, completions: Rows, completion_ids: Rows | None = None, **columns: Any
-    ) -> Pending:
-        gate, then = self.parts
-        opening = gate.start(prompts, completions, completion_ids, **columns)
-
-        def finish() -> tuple[list[Verdict], list[float]]:
-            gates, seconds = opening.result(), opening.seconds
-            rows = [row for row, verdict in enumerate(gates) if _passes(verdict, self.settings["threshold"])]
-            later = _start_rows(then, rows, prompts, completions, completion_ids, columns)
-            verdicts = [self._merge([(gate.label, verdict), (then.label, verdict)]) for verdict in gates]
-            for row, verdict, extra in zip(rows, later.result(), later.seconds, strict=True):
-                verdicts[row] = self._merge([(gate.label, gates[row]), (then.label, verdict)])
-                seconds[row] += extra
-            return verdicts, seconds
 
         return Pending(finish)
 
@@ -219,27 +197,6 @@ def _merge_gated(row: list[LabelledVerdict], *, threshold: float) -> Verdict:
 
 def _passes(gate: Verdict, threshold: float) -> bool:
     return gate.score is not None and gate.score >= threshold
-
-
-def _start_rows(  # noqa: PLR0917 - the arguments of start, and which rows
-    part: Verifier,
-    rows: Sequence[int],
-    prompts: Rows | None,
-    completions: Rows,
-    completion_ids: Rows | None,
-    columns: Mapping[str, Any],
-) -> Pending:
-    if not rows:
-        return Pending(lambda: ([], []))
-    count = len(completions)
-
-    def pick(values: Any) -> Any:
-        is_column = isinstance(values, Sequence) and not isinstance(values, str | bytes) and len(values) == count
-        return [values[row] for row in rows] if is_column else values
-
-    return part.start(
-        pick(prompts), pick(completions), pick(completion_ids), **{k: pick(v) for k, v in columns.items()}
-    )
 
 
 def _first_failure(row: Sequence[LabelledVerdict]) -> LabelledVerdict | None:

@@ -117,7 +117,7 @@ def _regular(descriptor: int, path: str) -> int:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """A folder for the time of a ``with`` block, removed even when the process is killed.
+    """A folder for the time of a ``with`` block; that of a killed process is removed with the start of the next one.
 
     >>> with temporary_folder() as folder:
     ...     os.listdir(folder)
@@ -125,12 +125,8 @@ def temporary_folder() -> Iterator[str]:
     >>> os.path.exists(folder)
     False
     """
-    try:
-        from grpo_verifiers.sandbox.leftovers import OwnFolder
-    except ImportError:  # Windows, which has no lock on a folder
-        with tempfile.TemporaryDirectory() as folder:
-            yield folder
-        return
+    from grpo_verifiers.sandbox.leftovers import OwnFolder
+
     own = OwnFolder(tempfile.gettempdir(), "grpo-plus.")
     try:
         yield own.path

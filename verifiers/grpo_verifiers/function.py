@@ -190,17 +190,12 @@ class FunctionVerifier(Verifier):
                 f"it needs {self.form.extras[0]!r}, which exists in the trainer's process only; choose "
                 "isolation='inline'."
             )
-        if self.isolation != "inline" and self.traits.builtin and self.form.is_async:
-            if not self.traits.boxes:
-                yield (
-                    f"isolation is {self.isolation!r}, but it only waits for a server, and workers of built-in checks "
-                    "have no network: leave isolation out."
-                )
-            elif self.isolation == "process":
-                yield (
-                    "isolation is 'process', but its programs run in boxes of their own already: leave isolation out, "
-                    "or choose 'ray' for boxes on other machines."
-                )
+        waits = self.traits.builtin and self.form.is_async
+        if waits and self.isolation != "inline" and (self.isolation == "process" or not self.traits.boxes):
+            yield (
+                f"isolation is {self.isolation!r}, but it only waits for a server or for boxes of its own: leave "
+                "isolation out ('ray' has the boxes on other machines)."
+            )
         if is_elsewhere(self.isolation) and (missing := ELSEWHERE.get(self.isolation).problem()):
             yield missing
 

@@ -222,17 +222,14 @@ def keywords_of(fn: Callable[..., Any], skip: Collection[str] = ()) -> dict[str,
 
 def takes_first(fn: Any, raises: type[TypeError], *, of: str, takes: str, named: str) -> None:
     """Raise unless ``fn``, called ``of`` in messages, is a function with a first parameter ``named``, a ``takes``."""
-    form = f"({named}, *, keywords) -> Tensor"
-    if isinstance(fn, type) or not callable(fn):
-        kind = "a class" if isinstance(fn, type) else type(fn).__name__
-        raise raises(f"{of} is {kind}, expected a function {form}.")
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError) as error:
-        raise raises(f"{fn!r} has no signature to check keywords against: wrap it in a function.") from error
+    parameters: list[inspect.Parameter] = []
+    if callable(fn) and not isinstance(fn, type):
+        with contextlib.suppress(TypeError, ValueError):
+            parameters = list(inspect.signature(fn).parameters.values())
     ways = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if not parameters or parameters[0].kind not in ways:
-        raise raises(f"{of} takes no {named}: its first parameter is the {takes}, as in {form}.")
+        form = f"expected a function ({named}, *, keywords) -> Tensor, whose first parameter is the {takes}"
+        raise raises(f"{of} is {short(fn)}, {form}.")
 
 
 def hints_of(fn: Callable[..., Any]) -> dict[str, Any]:

@@ -28,7 +28,6 @@ __all__ = ["REGISTRY", "FunctionVerifier", "Pending", "Verifier", "get_verifier"
 BUILTINS = {
     "choice": "grpo_verifiers.text:choice",
     "code": "grpo_verifiers.code:code",
-    "code_steps": "grpo_verifiers.steps:code_steps",
     "exact": "grpo_verifiers.text:exact",
     "json_schema": "grpo_verifiers.text:json_schema",
     "judge": "grpo_verifiers.judge:judge",
@@ -47,7 +46,6 @@ BUILTINS = {
     "tool_used": "grpo_verifiers.steps:tool_used",
     "tool_valid": "grpo_verifiers.steps:tool_valid",
     "turn_reward": "grpo_verifiers.steps:turn_reward",
-    "turns_overlong": "grpo_verifiers.steps:turns_overlong",
 }
 """The verifiers of this package, and where each is defined; imported on first use."""
 _ACCEPTED = "expected a check function, a TRL reward function (completions, **kwargs) or a verifier"

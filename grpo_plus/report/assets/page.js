@@ -31,7 +31,6 @@ function notices() {
     const name = DATA.several ? `${run.name}: ` : "";
     if (run.error) box.append(make("p", { class: "notice" }, `${name}the run ended with ${run.error}`));
     else if (run.status === "interrupted") box.append(make("p", { class: "notice" }, `${name}the run was stopped before its end; what it had written is here.`));
-    for (const { label, ok, lines } of run.golds) if (!ok) box.append(make("p", { class: "notice" }, `${name}golds of ${label}, when training started: ${lines.join(" ")}`));
     for (const told of run.damage) box.append(make("p", { class: "notice" }, `${name}${told}.`));
   }
 }
@@ -91,7 +90,7 @@ function settings() {
       all ? [["Verifier", all.verifiers], ["Verifier, evaluation only", all.eval_verifiers || []]].map(([kind, some]) => some.map((one) => part(kind, one.label, one.weight === null ? "" : `weight ${one.weight}`, "", one.settings))) : null,
       part("Run", run.model?.name ? run.model.name.split("/").slice(-1)[0] : run.name, "", "", {
         parameters: run.model?.parameters ? amount(run.model.parameters) : null, trainable: run.model?.trainable ? amount(run.model.trainable) : null, engine: all?.engine, rollout: all?.rollout,
-        device: run.device, processes: run.processes, started: run.started ? new Date(run.started * 1000).toLocaleString() : null, "resumed from": run.resumed_from, folder: run.path, ...Object.fromEntries(run.golds.map((one) => [`golds of ${one.label}`, one.lines[0]])), ...run.versions,
+        device: run.device, processes: run.processes, started: run.started ? new Date(run.started * 1000).toLocaleString() : null, "resumed from": run.resumed_from, folder: run.path, ...run.versions,
       })));
     if (run.config) body.append(make("details", {}, make("summary", {}, `All ${Object.keys(run.config).length} options`), make("div", { class: "config" }, Object.entries(run.config).sort().map(([key, value]) => make("div", {}, make("span", {}, key), make("b", {}, words(value)))))));
   }

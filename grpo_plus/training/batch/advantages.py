@@ -10,23 +10,25 @@ import torch
 
 from grpo_plus.advantages import RewardTable, advantage_metrics, compute_advantages
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_plus.recipe.rewards import running_advantage, step_problems
+from grpo_plus.recipe.rewards import running_advantage, step_problems, step_source
 from grpo_plus.sampling.token_spans import scorer_steps
 from grpo_plus.training.batch.reward_table import is_truncated, per_completion, per_token, reward_table, step_scores
 from grpo_plus.training.hooks import CRITIC_VALUES, Completions, ScoredBatch, Setup, TrainerStage, local_rows
-from grpo_plus.training.scoring import StepSource, Verifiers, turn_scores, with_states
-from grpo_plus.trl.host import Host
+from grpo_plus.training.scoring import Verifiers, turn_scores, with_states
 from grpo_plus.trl.logs import log_extra_column, log_metrics, replace_logged_advantages
 from grpo_plus.trl.ranks import gather_objects
 from grpo_plus.trl.rollout import current_group_size, stop_token_ids
-from grpo_verifiers.errors import Problem, raise_all
+from grpo_verifiers.errors import Problem
 from grpo_verifiers.redaction import get_logger
-from grpo_verifiers.verdict import LARGEST, Verdict
+from grpo_verifiers.verdict import LARGEST, Status, Verdict
 
 logger = get_logger("grpo_plus.rewards")
 
 StepScorer = Callable[..., Sequence[Sequence[tuple[int, int, float]]]]
 """Returns the scored steps of each completion as (first token, one past the last token, score)."""
+PATIENCE = 32
+"""Judged completions without any step that stop the run."""
+_JUDGED = (Status.CORRECT, Status.WRONG, Status.PARTIAL)
 
 
 class Advantages(TrainerStage):
@@ -42,37 +44,29 @@ class Advantages(TrainerStage):
         self._recipe = recipe
         self._verifiers = verifiers
         self._step_scorer = step_scorer
-        self._source = StepSource(recipe.step_source, verifiers.step_givers)
-        self._settled: str | None = None  # the verifier whose steps the estimator's weights were settled by
-        self._functions: list[str] = []
-        self._owned: list[str] = []  # rewards of the trainer's environments
+        self._stepless: int | None = 0  # judged completions before the first step; None once there was one
+        self._warned: set[str] = set()  # sources of infinite scores
 
     def problems(self, setup: Setup) -> list[Problem]:
-        self._functions = self._verifiers.function_names(setup.reward_funcs)
-        self._owned = _rewarding(setup.further.get("environment_factory"))
-        givers, scorer = self._verifiers.step_givers, self._step_scorer is not None
-        self.estimator, ignored = running_advantage(
-            self._recipe, givers, self._functions, scorer=scorer, owned=self._owned
-        )
+        functions = self._verifiers.function_names(setup.reward_funcs)
+        owned = _rewarding(setup.further.get("environment_factory"))
+        givers, scorer = self._recipe.step_givers, self._step_scorer is not None
+        self.estimator, ignored = running_advantage(self._recipe, givers, functions, scorer=scorer, owned=owned)
         return [*step_problems(self._recipe, scorer=scorer), *ignored]
-
-    def after_loading(self, host: Host) -> None:
-        super().after_loading(host)
-        self._unusable = FiniteScores(main=host.accelerator.is_main_process)
 
     def read(
         self, completions: Completions, rewards_NK: torch.Tensor, verdicts: Sequence[Sequence[Verdict]]
     ) -> ScoredBatch:
         """Return the completions with usable rewards and all inputs of the estimator, gathered from all ranks."""
         if self.estimator is not None or self._verifiers.live:
-            rewards_NK = self._logged(self._unusable.rewards(rewards_NK, self.host.reward_func_names))
+            rewards_NK = self._finite(rewards_NK)
         batch = ScoredBatch(completions, rewards_NK, verdicts)
         if self.estimator is None:
             return batch
         accelerator, ids = self.host.accelerator, completions.ids
         lengths = torch.tensor([len(row) for row in ids], device=accelerator.device)
         truncated = torch.tensor(is_truncated(ids, stop_token_ids(self.host)), device=accelerator.device)
-        steps = None if self._recipe.step_sources is None else self._gather_steps(completions)
+        steps = None if self._recipe.step_sources is None else self._gather_steps(completions, verdicts)
         return replace(batch, lengths=accelerator.gather(lengths), truncated=accelerator.gather(truncated), steps=steps)
 
     def table(self, batch: ScoredBatch, penalty_NT: torch.Tensor | None) -> RewardTable | None:
@@ -115,7 +109,7 @@ class Advantages(TrainerStage):
             values_NT=values_NT,
         )
 
-    def _gather_steps(self, completions: Completions) -> Any:
+    def _gather_steps(self, completions: Completions, verdicts: Sequence[Sequence[Verdict]]) -> Any:
         """Return step scores of all ranks' completions, with the states of those that are turns."""
         host, rows, ids = self.host, completions.rows, completions.ids
         nothing: Sequence[Any] = [()] * len(rows)
@@ -132,44 +126,47 @@ class Advantages(TrainerStage):
         elif self._recipe.own_turns:
             scored = [turn_scores(turns, spans) for turns, spans in turns_of_rows]
         else:
-            evidence = gather_objects([self._verifiers.step_evidence(ids, host.processing_class)])
-            labels = self._source.labels(evidence, training=host.model.training)
-            self._settle_outcome(labels)
-            scored = self._verifiers.steps(labels, completions, host.processing_class)
+            label = step_source(self._recipe)
+            scored = self._verifiers.steps(label, completions, host.processing_class)
+            place = self._verifiers.labels.index(label)
+            self._require_steps(label, scored, [row[place] for row in verdicts], ids)
         local = [with_states(steps, *turns) for steps, turns in zip(scored, turns_of_rows, strict=True)]
         everywhere = gather_objects(local)
         if self._step_scorer is not None:
-            everywhere = self._logged(self._unusable.steps(everywhere))
+            everywhere = self._finite_steps(everywhere)
         return step_scores(everywhere, device=host.accelerator.device, dtype=torch.float32)
 
-    def _settle_outcome(self, labels: Sequence[str]) -> None:
-        """Set the weight of the outcome, once a verifier has scored steps."""
-        if self._settled is not None or len(labels) != 1:
+    def _require_steps(
+        self,
+        label: str,
+        scored: Sequence[Sequence[tuple[int, int, float]]],
+        verdicts: Sequence[Verdict],
+        ids: Sequence[Sequence[int]],
+    ) -> None:
+        """Stop a run whose verifier gives no usable step; one that declares steps is waited for."""
+        if self._stepless is None or self._recipe.step_givers[label]:
             return
-        self._settled = labels[0]
-        givers = dict.fromkeys(self._verifiers.labels, False) | {labels[0]: True}
-        chosen, ignored = running_advantage(self._recipe, givers, self._functions, owned=self._owned)
-        raise_all(ignored)
-        if chosen != self.estimator:
-            self.estimator = chosen
+        given = [steps for steps, verdict in zip(scored, verdicts, strict=True) if verdict.steps]
+        usable = any(first < last and not math.isnan(score) for steps in given for first, last, score in steps)
+        judged = sum(verdict.status in _JUDGED and len(row) > 0 for verdict, row in zip(verdicts, ids, strict=True))
+        ranks = gather_objects([(usable, judged)])
+        if any(found for found, _ in ranks):
+            self._stepless = None
+        elif self.host.model.training:
+            self._stepless += sum(count for _, count in ranks)
+            if self._stepless >= PATIENCE:
+                raise ValueError(
+                    f"the verifier {label!r} gave no step with a score in {self._stepless} completions, so nothing is "
+                    "trained by steps. Return Verdict(…, steps=…) from it, or name another as steps_from of the "
+                    "advantage, such as math_steps with weight 0."
+                )
 
     def state_dict(self) -> dict[str, Any]:
-        """Sources of unusable scores, evidence about steps, and the verifier that scores them."""
-        steps, unusable = self._source.state_dict(), sorted(self._unusable.sources)
-        state = {"steps": steps, "settled": self._settled, "unusable": unusable}
-        return state if any(state.values()) else {}
+        """The number of completions without a step."""
+        return {} if self._stepless == 0 else {"stepless": self._stepless}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._unusable.sources |= set(state["unusable"])
-        if state["steps"]:
-            self._source.load_state_dict(state["steps"])
-        if state["settled"] is not None:
-            self._settle_outcome([state["settled"]])
-
-    def _logged(self, result: tuple[Any, Mapping[str, float]]) -> Any:
-        """Log the metrics in the second value and return the first."""
-        log_metrics(self.host, result[1])
-        return result[0]
+        self._stepless = state["stepless"]
 
     def compute(self, batch: ScoredBatch, table: RewardTable | None) -> ScoredBatch:
         """Return the batch with the estimator's advantages of this rank's rows, also in metrics and TRL's table."""
@@ -187,6 +184,33 @@ class Advantages(TrainerStage):
         rank = host.accelerator.process_index
         return batch.adding(advantages=local_rows(advantages_N, rank=rank, rows=rows, width=width))
 
+    def _finite(self, rewards_NK: torch.Tensor) -> torch.Tensor:
+        """Return the rewards of all ranks with 0 for infinite ones: neither the completion gains nor the run ends.
+
+        A verifier's are errors of that check; those of plain reward functions and step scorers arrive here.
+        """
+        bad_NK = rewards_NK.isinf()
+        for name, count in zip(self.host.reward_func_names, bad_NK.sum(dim=0).tolist(), strict=True):
+            self._warn_of_infinite(f"the reward function {name!r}", count, len(rewards_NK))
+        return rewards_NK.masked_fill(bad_NK, 0.0)
+
+    def _finite_steps(self, rows: Sequence[Sequence[Any]]) -> list[list[tuple[Any, ...]]]:
+        scores = [score for steps in rows for _, _, score, *_ in steps]
+        self._warn_of_infinite("the step scorer", sum(map(math.isinf, scores)), len(scores))
+        return [
+            [(first, last, 0.0 if math.isinf(score) else score, *rest) for first, last, score, *rest in steps]
+            for steps in rows
+        ]
+
+    def _warn_of_infinite(self, source: str, count: int, total: int) -> None:
+        if count and source not in self._warned and self.host.accelerator.is_main_process:
+            text = (
+                "%s returned an infinite score, or one beyond %.2g, %d times in %d: such a score counts as 0. Bound "
+                "its scores; None means that it does not apply."
+            )
+            logger.warning(text, source, LARGEST, count, total)
+            self._warned.add(source)
+
     def trainable(self, output: Mapping[str, Any]) -> torch.Tensor:
         """Return all ranks' completion tokens that are trained on, without tool results and cut-off completions."""
         return self._gathered(output["completion_mask"] * output.get("tool_mask", 1)).bool()
@@ -203,47 +227,3 @@ def _rewarding(factory: Any) -> list[str]:
     factories = factory.values() if isinstance(factory, Mapping) else [] if factory is None else [factory]
     may_reward = [one for one in factories if not inspect.isclass(one) or hasattr(one, "get_reward")]
     return [getattr(one, "__name__", str(one)) for one in may_reward]
-
-
-class FiniteScores:
-    """Replaces infinite scores by 0, counts them and warns once for each source, in the main process.
-
-    They are infinite in float32. A verifier's are errors of that check; those of plain reward functions and step
-    scorers arrive here. They score 0, as an error does, so that neither the completion gains nor the run ends by one.
-    """
-
-    def __init__(self, *, main: bool) -> None:
-        self._main = main
-        self.sources: set[str] = set()
-
-    def rewards(self, rewards_NK: torch.Tensor, names: Sequence[str]) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the rewards of all ranks, and ``rewards/NAME/unusable`` (share) of every source so far."""
-        bad_NK = rewards_NK.isinf()
-        metrics = {}
-        for name, count in zip(names, bad_NK.sum(dim=0).tolist(), strict=True):
-            share = self._share(f"the reward function {name!r}", count, len(rewards_NK))
-            if share is not None:
-                metrics[f"rewards/{name}/unusable"] = share
-        return rewards_NK.masked_fill(bad_NK, 0.0), metrics
-
-    def steps(self, rows: Sequence[Sequence[Any]]) -> tuple[list[list[tuple[Any, ...]]], dict[str, float]]:
-        """Return a step scorer's ``(first, one past the last, score)`` of all ranks, and ``steps/unusable``."""
-        finite: list[list[tuple[Any, ...]]] = [
-            [(first, last, 0.0 if math.isinf(score) else score, *rest) for first, last, score, *rest in steps]
-            for steps in rows
-        ]
-        scores = [step[2] for steps in rows for step in steps]
-        share = self._share("the step scorer", sum(map(math.isinf, scores)), len(scores))
-        return finite, {} if share is None else {"steps/unusable": share}
-
-    def _share(self, source: str, count: int, total: int) -> float | None:
-        """Return the share, once a source has returned an unusable score."""
-        if count and source not in self.sources:
-            self.sources.add(source)
-            if self._main:
-                text = (
-                    "%s returned an infinite score, or one beyond %.2g, %d times in %d: such a score counts as 0. "
-                    "Bound its scores; None means that it does not apply."
-                )
-                logger.warning(text, source, LARGEST, count, total)
-        return count / max(1, total) if source in self.sources else None

@@ -31,7 +31,6 @@ def about(trainer: RunHost) -> dict[str, Any]:
             "adapter": bool(adapter_configs(trainer)),
         },
         "parts": parts(trainer),
-        "golds": trainer.pipeline.verifiers.golds,
         "versions": versions(),
         "processes": trainer.accelerator.num_processes,
         "device": str(trainer.accelerator.device),

@@ -11,7 +11,7 @@ from grpo_plus.diagnosis.catalogue import in_order
 from grpo_plus.diagnosis.facts import facts_of
 from grpo_plus.diagnosis.watch import FindingTracker
 from grpo_plus.recipe.entries import VerifierPart
-from grpo_plus.recipe.monitor import steps_of, too_few_checks, unreachable_findings
+from grpo_plus.recipe.monitor import unreachable_findings
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.record.files import FINDINGS
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
@@ -73,11 +73,6 @@ class RunDiagnosis(TrainerStage):
                 for column in monitor.judge.verifier.required_columns.values()
                 if column not in columns
             ]
-        rows, args = setup.train_dataset, setup.args
-        if args.max_steps <= 0 and hasattr(rows, "__len__") and self._recipe.selection is None:
-            steps = steps_of(args, len(rows))
-            why = f"num_train_epochs {args.num_train_epochs:g} over {len(rows)} rows is {steps} steps"
-            problems += too_few_checks(args, monitor, steps, why)
         return problems
 
     def before_loading(self, setup: Setup) -> None:  # noqa: ARG002

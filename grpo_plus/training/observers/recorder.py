@@ -72,7 +72,6 @@ class Recorder(TrainerStage):
         self._write_report = write_report
         self._about: dict[str, Any] | None = None
         self._status: dict[str, Any] = {}
-        self._estimator: Any = None  # the one in `_about`
         self._batches = 0
         self._evaluated = -1
         self._began = False
@@ -151,7 +150,7 @@ class Recorder(TrainerStage):
 
     def _set_status(self, **values: Any) -> None:
         if self._about is None:
-            self._about, self._estimator = about(self.host), self.host.estimator
+            self._about = about(self.host)
         self._status |= values
         with self._warn_on_disk_error():
             self._write_status()
@@ -172,10 +171,6 @@ class Recorder(TrainerStage):
 
     def record(self, batch: ScoredBatch) -> None:
         """Sample groups of a generation batch, with its advantages, if it is one of those to sample."""
-        if self._about is not None and self.host.estimator != self._estimator:
-            self._about = None  # the estimator was settled after the start of the run
-            if self.main and self._began:
-                self._set_status()
         if not self._due():
             return
         trainer = self.host

@@ -12,12 +12,9 @@ from grpo_plus.checkpoints.folder import problem
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.resume.run_fingerprint import differences, parts_of, plain
-from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
+from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.errors import ConfigError, Problem
-from grpo_verifiers.files import write_atomic
-from grpo_verifiers.redaction import get_logger, redact
-
-logger = get_logger("grpo_plus")
+from grpo_verifiers.redaction import redact
 
 PACKAGES = ("grpo-plus", "torch", "trl", "transformers", "accelerate", "peft", "datasets")
 MAY_DIFFER = frozenset(
@@ -35,7 +32,6 @@ MACHINE_KEYWORDS = frozenset(["device_map", "cache_dir", "max_memory", "offload_
 """The same of model_init_kwargs; guides to quantised models show a device_map for each rank."""
 _MOST = 10
 _WIDEST = 80
-_PROBE = "_grpo_plus.shared-"
 
 
 class RankCheck(TrainerStage):
@@ -66,8 +62,6 @@ class RankCheck(TrainerStage):
         if setup.args.world_size == 1:
             return
         require_equal_on_ranks(_start_settings(setup.args, self._recipe))
-        if machines() > 1:
-            _check_output_folder(Path(setup.args.output_dir), leads=setup.args.process_index == 0)
 
 
 def require_equal_on_ranks(mine: Mapping[str, Any]) -> None:
@@ -103,12 +97,6 @@ def machines() -> int:
     )
 
 
-def _machine() -> int:
-    if "GROUP_RANK" in os.environ:
-        return _launcher_count("GROUP_RANK")
-    return _launcher_count("RANK") // _launcher_count("LOCAL_WORLD_SIZE")
-
-
 def _launcher_count(name: str) -> int:
     return int(os.environ.get(name) or "1")
 
@@ -127,29 +115,6 @@ def _versions() -> Iterable[tuple[str, str]]:
             yield name, version(name)
         except PackageNotFoundError:
             yield name, "none"
-
-
-def _check_output_folder(folder: Path, *, leads: bool) -> None:
-    """Warn if the machines do not share the output folder."""
-    word = broadcast_from_main(lambda: os.urandom(16).hex())
-    probe = folder / f"{_PROBE}{word}"  # no client of a network disk can have cached this name as missing
-    try:
-        broadcast_from_main(lambda: write_atomic(probe, word))
-        shared = gather_objects([(_machine(), probe.is_file() and probe.read_text(encoding="utf-8") == word)])
-    except OSError as error:
-        raise ConfigError(
-            [f"output_dir ({folder}) cannot be written: {error}. Free some space or choose another."]
-        ) from error
-    finally:
-        if leads:
-            probe.unlink(missing_ok=True)
-    if leads and (separate := sorted({machine for machine, same in shared if not same})):
-        text = (
-            "note: machine %s does not share output_dir %s: checkpoints are on machine 0; each other machine has only "
-            "its random states. Before this run is resumed, copy the checkpoint from machine 0 to the same path on "
-            "each machine, without removing the files there."
-        )
-        logger.warning(text, ", ".join(map(str, separate)), folder)
 
 
 def require_on_all_machines(checkpoint: Path) -> None:

@@ -38,7 +38,7 @@ _OPTIMIZER = ("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam
 _BY_METRIC = ("reduce_lr_on_plateau", "greedy")
 """Schedules whose rate depends on earlier metrics."""
 _OPTIONS = ("initial_lr", "weight_decay", "betas", "eps")
-_WIDEST = 40
+_WIDEST = 120
 
 
 class ResumeCheck(TrainerStage):
@@ -221,24 +221,10 @@ def table(changed: Changes) -> str:
       beta            | 0.0        | 0.04
       num_generations | 8          | 16
     """
-    rows = [("name", "checkpoint", "now"), *((name, *_shown(pair)) for name, pair in changed.items())]
+    rows = [("name", "checkpoint", "now"), *((name, *map(_shown, pair)) for name, pair in changed.items())]
     names, saved = (max(len(row[column]) for row in rows) for column in (0, 1))
     return "\n".join(f"  {name:{names}} | {old:{saved}} | {new}" for name, old, new in rows)
 
 
-def _shown(pair: tuple[Any, Any]) -> list[str]:
-    """Format both values on one line each; long ones from shortly before the first difference."""
-    texts = ["unset" if one is None else one if isinstance(one, str) and one.strip() else repr(one) for one in pair]
-    old, new = (" ".join(text.split()) for text in texts)
-    same = next((place for place, both in enumerate(zip(old, new, strict=False)) if both[0] != both[1]), len(old))
-    return [_cut(text, same) for text in (old, new)]
-
-
-def _cut(text: str, same: int) -> str:
-    """Cut a text to `_WIDEST` characters around the place ``same``."""
-    if len(text) <= _WIDEST:
-        return text
-    start = max(0, min(same - _WIDEST // 4, len(text) - _WIDEST + 1)) if same > _WIDEST // 2 else 0
-    room = _WIDEST - (start > 0)
-    cut = len(text) - start > room
-    return f"{'…' * (start > 0)}{text[start : start + room - cut]}{'…' * cut}"
+def _shown(value: Any) -> str:
+    return "unset" if value is None else " ".join(str(value).split())[:_WIDEST] or repr(value)

@@ -9,12 +9,11 @@ from typing import Any
 
 from grpo_plus.checkpoints import folder as checkpoints
 from grpo_plus.checkpoints.disk import FailedWrite, failed_write
-from grpo_plus.memory.snapshot import Undo, random_state
 from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.training.resume import state
 from grpo_plus.trl.host import Host, temporary_attribute
-from grpo_plus.trl.logs import next_checkpoint_folder, push_checkpoint, save_checkpoint_now, save_full_model
-from grpo_plus.trl.ranks import broadcast_from_main, gather_objects
+from grpo_plus.trl.logs import push_checkpoint, save_full_model
+from grpo_plus.trl.ranks import gather_objects
 from grpo_verifiers.redaction import get_logger, redact_text
 
 logger = get_logger("grpo_plus.saving")
@@ -39,8 +38,6 @@ class Saving:
         self._folder = Path()
         self._push = False
         self._best: tuple[float | None, int | None] = (None, None)  # metric and step of the last checkpoint
-        self._snapshot: tuple[int, Sequence[TrainerStage], Undo] | None = None  # step, its hooks and random state
-        self._frozen_hooks: Sequence[TrainerStage] | None = None
 
     @property
     def args(self) -> Any:
@@ -90,30 +87,6 @@ class Saving:
                 at.best_metric, at.best_global_step = self._best  # the best must be on the disk
             self._not_written(folder, problem)
 
-    def snapshot_step(self) -> None:
-        """Snapshot the state between two steps, without weights, for `save_last_step`."""
-        devices = {parameter.device for parameter in self._host.model.parameters()} | {self._host.accelerator.device}
-        frozen = [state.Frozen(hook) for hook in self._hooks]
-        self._snapshot = self._host.state.global_step, frozen, random_state(devices)
-
-    def save_last_step(self) -> Path:
-        """Save a checkpoint of the last complete step, during one that cannot be finished, and return its folder.
-
-        Weights are unchanged before the next optimizer step; the rest comes from the snapshot. In an evaluation, which
-        follows a step, nothing has changed. Every process takes part.
-        """
-        folder = next_checkpoint_folder(self._host, None)
-        if broadcast_from_main(lambda: checkpoints.last_checkpoint(folder.parent, hashes=False) == folder):
-            return folder
-        try:
-            if self._snapshot is not None and self._snapshot[0] == self._host.state.global_step:
-                _, self._frozen_hooks, restore = self._snapshot
-                restore()
-            save_checkpoint_now(self._host)
-        finally:
-            self._frozen_hooks = None
-        return folder
-
     def save_model(self, folder: Path) -> FailedWrite | None:
         """Save the trained model into a folder, or remove its files and return the reason of the failure.
 
@@ -142,7 +115,7 @@ class Saving:
         if problem := self._agreed():  # before any process writes into the folder
             return problem
         with self.collect_write_errors():
-            state.save(self._frozen_hooks or self._hooks, folder, rank=args.process_index, write=args.should_save)
+            state.save(self._hooks, folder, rank=args.process_index, write=args.should_save)
         with self.collect_write_errors():
             rest()
         if problem := self._agreed():

@@ -1,6 +1,5 @@
 """The state of hooks in checkpoints: a JSON file and safetensors, refused if they do not fit."""
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from grpo_plus.checkpoints.folder import STATE_FILE
 from grpo_plus.training.hooks import TrainerStage
@@ -22,35 +20,10 @@ logger = get_logger("grpo_plus")
 FILE = STATE_FILE
 VERSION = 2
 """2: tensors in files of their own, and a manifest, written last; a checkpoint without one is incomplete."""
-_LARGE = 1 << 20
-"""Tensors of this many values are not copied: weights and generation batches change at the end of a step only."""
 
 
 class StateError(ConfigError):
     """The state of a hook cannot be saved, or that of a checkpoint does not fit the run."""
-
-
-class Frozen(TrainerStage):
-    """A snapshot of a hook's state."""
-
-    def __init__(self, hook: TrainerStage) -> None:
-        self.name, self.state_version, self.rank_local = hook.name, hook.state_version, hook.rank_local
-        self._identity, self._state = hook.identity, copy.deepcopy(hook.state_dict())
-        self._hook = hook if hook.learns_at_step_end else None  # no copy of a model at every step
-        self._tensors = {
-            name: tensor if tensor.numel() >= _LARGE else tensor.detach().clone()
-            for name, tensor in ({} if self._hook else hook.tensors()).items()
-        }
-
-    @property
-    def identity(self) -> str:
-        return self._identity
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._state
-
-    def tensors(self) -> dict[str, Tensor]:
-        return self._tensors if self._hook is None else self._hook.tensors()
 
 
 def tensor_file(hook: TrainerStage, rank: int) -> str:
@@ -64,7 +37,7 @@ def save(hooks: Sequence[TrainerStage], folder: Path, *, rank: int, write: bool)
     The JSON file is the first of a checkpoint to be written.
     """
     parts: dict[str, dict[str, Any]] = {}
-    tensors: dict[str, dict[str, Tensor]] = {}
+    tensors: dict[str, dict[str, Any]] = {}
     for hook in hooks:
         state, arrays = hook.state_dict(), hook.tensors()
         mine = [{"state": state, "tensors": sorted(arrays)}]

@@ -1,27 +1,11 @@
 """Sampling: the lean rollout, tools in turns, vLLM, allowed tokens."""
 
-from typing import TYPE_CHECKING
-
-from grpo_verifiers.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from grpo_plus.training.rollout.allowed_tokens import AllowedTokenScoring as AllowedTokenScoring
-    from grpo_plus.training.rollout.lean import LeanRollouts as LeanRollouts
-    from grpo_plus.training.rollout.markers import markers_of as markers_of
-    from grpo_plus.training.rollout.tool_loop import ToolLoop as ToolLoop
-    from grpo_plus.training.rollout.tool_loop import Turns as Turns
-    from grpo_plus.training.rollout.vllm_colocated import ColocatedRollout as ColocatedRollout
-    from grpo_plus.training.rollout.vllm_drift import DriftError as DriftError
-    from grpo_plus.training.rollout.vllm_drift import LogpDrift as LogpDrift
-    from grpo_plus.training.rollout.vllm_server import ServerRollout as ServerRollout
-
-_WHERE = {
-    "allowed_tokens": "AllowedTokenScoring",
-    "lean": "LeanRollouts",
-    "markers": "markers_of",
-    "tool_loop": "ToolLoop Turns",
-    "vllm_colocated": "ColocatedRollout",
-    "vllm_drift": "DriftError LogpDrift",
-    "vllm_server": "ServerRollout",
-}
-__getattr__, __dir__, __all__ = lazy_names(__name__, _WHERE)
+from grpo_plus.training.rollout.allowed_tokens import AllowedTokenScoring as AllowedTokenScoring
+from grpo_plus.training.rollout.lean import LeanRollouts as LeanRollouts
+from grpo_plus.training.rollout.markers import markers_of as markers_of
+from grpo_plus.training.rollout.tool_loop import ToolLoop as ToolLoop
+from grpo_plus.training.rollout.tool_loop import Turns as Turns
+from grpo_plus.training.rollout.vllm_colocated import ColocatedRollout as ColocatedRollout
+from grpo_plus.training.rollout.vllm_drift import DriftError as DriftError
+from grpo_plus.training.rollout.vllm_drift import LogpDrift as LogpDrift
+from grpo_plus.training.rollout.vllm_server import ServerRollout as ServerRollout

@@ -51,21 +51,11 @@ class AllowedTokenScoring(TrainerStage):
         self._served, self._sampler = served is not None, rollout if served is None else served
         self._rows = self._sampler.allowed if self._sampler is not None and self._turns == 1 else None
 
-    def _why_unknown(self) -> str | None:
-        """The reason why the allowed tokens are unknown; None if all tokens were allowed."""
-        if self._turns != 1:
-            return "completions have several turns" if self._turns else "the completions were sampled elsewhere"
-        if self._served:
-            return (
-                f"vLLM returned {self._sampler.top_n} log-probabilities per token, and more tokens were possible (or "
-                "they are not processed log-probabilities; a server takes a larger --max-logprobs)"
-            )
+    def _all_allowed(self) -> bool:
+        """True if every token was allowed."""
         rollout = self._sampler
-        if rollout is None:
-            return None
-        if rollout.stock is not None:
-            return f"the model's own generate sampled the completions ({rollout.stock})"
-        return None if rollout.allowed is None else "completions changed after sampling"
+        own = rollout is None or (rollout.stock is None and rollout.allowed is None)
+        return self._turns == 1 and not self._served and own
 
     @contextmanager
     def of_round(self) -> Iterator[None]:
@@ -84,13 +74,14 @@ class AllowedTokenScoring(TrainerStage):
         rows = [unknown() for _ in lengths]
         if self._rows is not None and len(self._rows) == len(lengths):
             rows = fitting(self._rows, lengths)
-        if not any(map(len, rows)) and (why := self._why_unknown()) is not None:
+        if not any(map(len, rows)) and not self._all_allowed():
             if not self._warned and self.host.accelerator.is_main_process:
                 logger.warning(
-                    "%s: %s, so the allowed tokens are unknown. The loss scores tokens over the full vocabulary: "
-                    "log-probabilities and ratios are not those of sampling. To avoid this, set top_p 1.0, top_k 0 and "
-                    "min_p 0.", shown(self.host.args), why,
-                )  # fmt: skip
+                    "%s: the allowed tokens are unknown (several turns, the model's own generate, or more than vLLM's "
+                    "--max-logprobs). The loss scores tokens over the full vocabulary: log-probabilities and ratios "
+                    "are not those of sampling. To avoid this, set top_p 1.0, top_k 0 and min_p 0.",
+                    shown(self.host.args),
+                )
             self._warned = True
         return output | {SUPPORT: rows}
 

@@ -6,23 +6,19 @@ completions of every tenth batch are scored and compared.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from grpo_plus.engine.dropout import has_dropout
-from grpo_plus.qlora.model import bits_of
 from grpo_plus.recipe.choice import shown, truncation
 from grpo_plus.recipe.values import mapping
-from grpo_plus.sampling.decode import is_adapted
-from grpo_plus.training.hooks import Setup, TrainerStage
+from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.trl.logs import log_metrics
-from grpo_plus.trl.ranks import gather_objects, plain_model, unwrapped_model
-from grpo_plus.trl.rollout import decode_tokens
+from grpo_plus.trl.ranks import gather_objects, plain_model
 from grpo_plus.trl.scoring import SUPPORT, score_without_gradient
 from grpo_verifiers.redaction import RedactedError, get_logger
 
@@ -32,8 +28,6 @@ FOREIGN = 1.0
 """Mean difference of the first batch, in nats, that means another model: the run ends."""
 LARGE = 0.2
 """Mean difference with a warning in any batch: 4 bits against 16 are below, and so is bfloat16 by far."""
-LARGE_FROM_OBJECT = 0.05
-"""The same for the first batch of an adapter on a base that was passed as an object, which vLLM loads by name."""
 GROWTH, FLOOR = 4.0, 0.01
 """Factor over the usual mean, and least mean, with a warning about growth."""
 FIRST = 5
@@ -50,49 +44,18 @@ class DriftError(RedactedError, RuntimeError):
     """vLLM samples from another model than the one in training."""
 
 
-@dataclass(frozen=True)
-class Gap:
-    """Difference of log-probabilities of sampled tokens; id, place and both values of the worst token."""
-
-    total: float = 0.0
-    tokens: int = 0
-    worst: float = 0.0
-    token: int = -1
-    place: int = -1
-    sampled: float = 0.0
-    scored: float = 0.0
-
-    @classmethod
-    def of(cls, sampled_BC: Tensor, scored_BC: Tensor, ids_BC: Tensor, compared_BC: Tensor) -> "Gap":
-        """The gap of the tokens in ``compared_BC``, without those that have no value of the sampler."""
-        compared_BC = compared_BC.bool() & ~sampled_BC.isnan()
-        if not bool(compared_BC.any()):
-            return cls()
-        gap_BC = (sampled_BC.double() - scored_BC.double()).abs().nan_to_num(nan=MAX_GAP).clamp(max=MAX_GAP)
-        gap_BC = torch.where(compared_BC, gap_BC, -1.0)
-        row, place = divmod(int(gap_BC.argmax()), gap_BC.shape[1])
-        chosen = [float(values[row, place]) for values in (gap_BC, sampled_BC, scored_BC)]
-        total = float(gap_BC.clamp(min=0.0).sum())
-        return cls(total, int(compared_BC.sum()), chosen[0], int(ids_BC[row, place]), place, *chosen[1:])
-
-    @classmethod
-    def over(cls, parts: Sequence["Gap"]) -> "Gap":
-        """The gap of all ranks."""
-        worst = max(parts, key=lambda part: part.worst)
-        values = vars(worst) | {"total": sum(part.total for part in parts), "tokens": sum(p.tokens for p in parts)}
-        return cls(**values)
-
-    @property
-    def mean(self) -> float:
-        """Mean absolute difference, in nats."""
-        return self.total / max(self.tokens, 1)
+def gaps(sampled_BC: Tensor, scored_BC: Tensor, compared_BC: Tensor) -> tuple[float, int, float]:
+    """Sum, number and maximum of the differences in ``compared_BC``, without tokens that the sampler gave no value."""
+    compared_BC = compared_BC.bool() & ~sampled_BC.isnan()
+    gap_BC = (sampled_BC.double() - scored_BC.double()).abs().nan_to_num(nan=MAX_GAP).clamp(max=MAX_GAP)
+    gap_M = gap_BC[compared_BC]
+    return float(gap_M.sum()), len(gap_M), float(gap_M.max()) if len(gap_M) else 0.0
 
 
-def classify_drift(first: list[float], now: float, *, from_object: bool = False) -> str | None:
-    """The problem: ``foreign`` or ``object`` (first batch only), ``grown`` (later ones only), ``large``, or None.
+def classify_drift(first: list[float], now: float) -> str | None:
+    """The problem: ``foreign`` (first batch only), ``grown`` (later ones only), ``large``, or None.
 
-    ``first`` are the means of the first batches, without those that had grown; ``now`` is appended. ``from_object``: an
-    adapter is trained on a base that was passed as an object, and vLLM loads its base by name.
+    ``first`` are the means of the first batches, without those that had grown; ``now`` is appended.
     """
     if first and now > max(FLOOR, GROWTH * statistics.median_low(first)):
         return "grown"
@@ -100,27 +63,16 @@ def classify_drift(first: list[float], now: float, *, from_object: bool = False)
     first += [now] * (len(first) < FIRST)
     if begins and now >= FOREIGN:
         return "foreign"
-    if begins and from_object and now > LARGE_FROM_OBJECT:
-        return "object"
     return "large" if now > LARGE else None
 
 
-def likely_cause(problem: str, settings: str) -> str:
-    """The likely cause of a problem; ``settings`` may give vLLM other log-probabilities than the loss."""
-    other = (
-        f" With {settings} the two may differ by definition: a temperature needs processed log-probabilities "
-        "(--logprobs-mode processed_logprobs); penalties and masks change vLLM's values, but not the loss."
-    )
-    causes = {
-        "grown": "It has grown since the first batches, so vLLM most likely samples from old weights: check that it "
-        "gets each update (its log, another run on the same server, a proxy in between).",
-        "large": "It is there from the start: most likely vLLM has the base in another precision or quantisation, or "
-        "another version of the model.",
-        "object": "The model was passed as an object, and vLLM has loaded the base by its name: most likely they are "
-        "not the same weights. Save the object, and train and serve that folder by its name.",
-        "foreign": "So large a difference on the first batch means another model or another vocabulary.",
-    }
-    return causes[problem] + (other if settings else "")
+_CAUSES = {
+    "grown": "It has grown since the first batches, so vLLM most likely samples from old weights: check that it gets "
+    "each update (its log, another run on the same server, a proxy in between).",
+    "large": "Most likely vLLM has the base in another precision, or another version of the model.",
+    "foreign": "So large a difference on the first batch means another model or another vocabulary: start vLLM with "
+    "the model that is trained.",
+}
 
 
 class LogpDrift(TrainerStage):
@@ -132,11 +84,6 @@ class LogpDrift(TrainerStage):
         self._batches = 0
         self._warned: set[str] = set()
         self._new_tokens = False  # the next tokens to be scored are new
-        self._from_object = False
-
-    def before_loading(self, setup: Setup) -> None:
-        """Note a base that is passed as an object."""
-        self._from_object = not isinstance(setup.model, str) and bits_of(setup.model) is None
 
     @contextmanager
     def of_round(self) -> Iterator[None]:
@@ -167,10 +114,11 @@ class LogpDrift(TrainerStage):
             finally:
                 self.host.model.train()
         compared_BC = output["completion_mask"] * output.get("tool_mask", 1) * self._comparable(output)
-        gap = Gap.over(gather_objects([Gap.of(sampled, scored, output["completion_ids"], compared_BC)]))
-        if gap.tokens:
-            log_metrics(self.host, {MEAN: gap.mean, WORST: gap.worst})
-            self._report(gap)
+        totals, counts, worst = zip(*gather_objects([gaps(sampled, scored, compared_BC)]), strict=True)
+        if sum(counts):
+            mean = sum(totals) / sum(counts)
+            log_metrics(self.host, {MEAN: mean, WORST: max(worst)})
+            self._report(mean)
 
     def check_ids(self, input_ids: Tensor) -> None:
         """Refuse tokens outside the model's embedding, which would be an obscure error."""
@@ -202,23 +150,24 @@ class LogpDrift(TrainerStage):
             return torch.zeros_like(like[:, :1])
         return torch.tensor([bool(len(row)) for row in supports], device=like.device).to(like.dtype)[:, None]
 
-    def _report(self, gap: Gap) -> None:
-        from_object = self._from_object and is_adapted(unwrapped_model(self.host))
-        problem = classify_drift(self._first, gap.mean, from_object=from_object)
+    def _report(self, mean: float) -> None:
+        problem = classify_drift(self._first, mean)
         if problem is None:
             return
-        settings, word = self._settings(), decode_tokens(self.host, [gap.token])
-        first = statistics.median_low(self._first)
+        settings = self._settings()
         if problem == "foreign" and settings:
             problem = "large"
         text = (
-            f"{MEAN}: vLLM and the model in training give sampled tokens log-probabilities that differ by "
-            f"{gap.mean:.3g} on average (first batches: {first:.3g}; {gap.tokens} tokens). The worst is token "
-            f"{gap.token} ({word!r}) at place {gap.place} of a completion: vLLM {gap.sampled:.4g}, the model "
-            f"{gap.scored:.4g}. {likely_cause(problem, settings)}"
+            f"{MEAN}: vLLM and the model in training give sampled tokens log-probabilities that differ by {mean:.3g} "
+            f"on average (first batches: {statistics.median_low(self._first):.3g}). {_CAUSES[problem]}"
         )
+        if settings:
+            text += (
+                f" With {settings} the two may differ by definition: a temperature needs --logprobs-mode "
+                "processed_logprobs; penalties and masks change vLLM's values, but not the loss."
+            )
         if problem == "foreign":
-            raise DriftError(f"{text} Start vLLM with the model that is trained.")
+            raise DriftError(text)
         self._warn(problem, text)
 
     def _settings(self) -> str:

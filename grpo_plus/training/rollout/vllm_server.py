@@ -1,7 +1,7 @@
-"""A vLLM server in a trainer: checked before loading, updated with weights, and a checkpoint if it is lost."""
+"""A vLLM server in a trainer: checked before loading, and updated with weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, a
 from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
 from grpo_plus.sampling.vllm_sync import SyncConditions, choose, sync_problems
 from grpo_plus.training.hooks import Setup, TrainerStage
-from grpo_plus.training.resume import Saving
 from grpo_plus.training.update import request_for
 from grpo_plus.trl.host import Host, temporary_attribute
 from grpo_plus.trl.ranks import broadcast_from_main, plain_model, unwrapped_model, whole_tensors
@@ -33,7 +32,6 @@ class ServerRollout(TrainerStage):
     """Samples from a vLLM server, unless TRL's own client does; ``server`` is then None."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self._began = 0
         self.server: VllmServer | None = None
         self._vllm_sync = recipe.rollout.vllm_sync
         self._client: Client | None = None
@@ -71,7 +69,7 @@ class ServerRollout(TrainerStage):
         url = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
         name = _name(setup.model)
         try:
-            # The other ranks wait for this one; if they timed out first, there would be no message and no checkpoint.
+            # The other ranks wait for this one; if they timed out first, there would be no message.
             longest = 0.8 * args.ddp_timeout if args.world_size > 1 else 1800.0
             client = Client(url, patience=args.vllm_server_timeout, timeout=min(1800.0, longest))
             if self._vllm_sync is None and conditions.doubtful:
@@ -116,30 +114,6 @@ class ServerRollout(TrainerStage):
         except ServerError as error:
             raise ConfigError([str(error)]) from error
         use_vllm_server(host, self.server)
-
-    def on_train_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Store the first step of the run."""
-        self._began = state.global_step
-
-    @contextmanager
-    def saved_at_loss(self, saving: Saving) -> Iterator[None]:
-        """If the server is lost for good, save a checkpoint of the last complete step before the run ends."""
-        try:
-            yield
-        except ServerError as error:
-            step = self.host.state.global_step
-            text = "No step was trained by then."
-            if step != self._began:
-                folder = saving.save_last_step()
-                text = f"The run is saved up to step {step}, in {folder}."
-                if saving.failed is not None:
-                    text = f"The checkpoint of step {step} could not be written: {saving.failed}."
-            raise ServerError(f"{error} {text}") from error
-
-    def between_steps(self, saving: Saving) -> None:
-        """Called after each step and its evaluation: the server may be lost before the next step ends."""
-        if self.server is not None:
-            saving.snapshot_step()
 
     def _inspect(self, base: Mapping[str, Any]) -> None:
         """Check that the server has room for the completions, and the vocabulary of the model."""

@@ -48,8 +48,6 @@ from grpo_verifiers.redaction import get_logger
 
 logger = get_logger(__name__)
 
-PATIENCE = 3
-"""Consecutive trainings without contrast before a warning."""
 MAX_HELD_OUT = 256
 """Most held-out examples; the newest remain."""
 
@@ -58,7 +56,6 @@ class RewardModelStage(TrainerStage):
     """The reward model of a run: an ``adapter`` on the policy's base, or a ``model`` (``kind``)."""
 
     name = REWARD_MODEL
-    learns_at_step_end = True
     scorer: Scorer
 
     def __init__(self, recipe: Recipe, options: RewardModelOptions, verification: Verifiers) -> None:
@@ -71,8 +68,6 @@ class RewardModelStage(TrainerStage):
         self._batch: Completions | None = None
         self._scores: Tensor | None = None  # of this rank's completions
         self._steps: list[Any] = []  # of each completion
-        self._barren = 0
-        self._samples = 0  # completions for training since the last one
         self._learns = True
 
     # -- before the run ---------------------------------------------------------------------------------------------
@@ -155,7 +150,7 @@ class RewardModelStage(TrainerStage):
         if not self._steps:
             assert self._batch is not None
             giver = step_giver(self._recipe)
-            self._steps = self._verification.steps([giver], self._batch, self.host.processing_class)
+            self._steps = self._verification.steps(giver, self._batch, self.host.processing_class)
         return self._steps
 
     def _rows(self, completions: Completions) -> list[SampledRow]:
@@ -177,8 +172,6 @@ class RewardModelStage(TrainerStage):
     def learn(self, completions: Completions, rewards_NK: Tensor) -> None:
         """Store the pairs, or the labels of steps, of a training batch; log the accuracy on new pairs."""
         learns = self.host.model.training and self._learns
-        if learns:
-            self._samples += sum(not is_held_out(prompt, self._options.held_out) for prompt in completions.prompts)
         if self._options.head == "outcome":
             self._compare(completions, rewards_NK, learns=learns)
         elif learns:
@@ -236,12 +229,10 @@ class RewardModelStage(TrainerStage):
         All ranks call it together. Without a new pair on any rank, nothing is trained.
         """
         examples, again, generator = self.pairs.take()
-        own_labels = {label for one in examples if isinstance(one, Labelled) for label in one.labels}
-        ranks = gather_objects([(len(examples) - again, again, sorted(own_labels))])
+        ranks = gather_objects([(len(examples) - again, again)])
         fresh, replayed = (sum(counts[place] for counts in ranks) for place in (0, 1))
-        most = max(new + repeated for new, repeated, _ in ranks)
+        most = max(map(sum, ranks))
         metrics = {"reward_model/pairs": float(fresh), "reward_model/replayed": float(replayed)}
-        self._warn_if_barren(fresh, {label for _, _, labels in ranks for label in labels})
         with self._preserved_generators():
             if fresh:
                 metrics["reward_model/loss"] = loss = self._epochs(examples, most, generator)
@@ -290,19 +281,6 @@ class RewardModelStage(TrainerStage):
         scores, labels = (torch.tensor(column, dtype=torch.float64) for column in zip(*steps, strict=True))
         return separation(scores, labels)
 
-    def _warn_if_barren(self, fresh: int, classes: set[int]) -> None:
-        """Warn once after several trainings without anything to learn; ``classes`` are the labels of steps."""
-        outcome = self._options.head == "outcome"
-        (samples,) = self._sum([self._samples])
-        self._samples = 0
-        if not samples and not fresh:  # a generation batch may last longer, or all of its prompts are held out
-            return
-        self._barren = 0 if fresh and (outcome or len(classes) > 1) else self._barren + 1
-        if self._barren == PATIENCE and self.host.accelerator.is_main_process:
-            no_labels = "the steps had no labels, or all the same one"
-            why = "no group had two completions whose rewards differ" if outcome else no_labels
-            logger.warning("reward_model: %s in %d trainings in a row, so it learns nothing.", why, PATIENCE)
-
     def _sum(self, values: Sequence[float]) -> list[float]:
         """Sums over all ranks."""
         return [float(sum(column)) for column in zip(*gather_objects([list(values)]), strict=True)]
@@ -315,12 +293,12 @@ class RewardModelStage(TrainerStage):
         return f"reward model (on: {self.kind}, head: {self._options.head})"
 
     def state_dict(self) -> dict[str, Any]:
-        """The numbers of trainings, and of the latest ones without contrast."""
-        return {"trainings": self.trainings, "barren": self._barren}
+        """The number of trainings."""
+        return {"trainings": self.trainings}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self.trainings, self._barren = int(state["trainings"]), int(state["barren"])
+        self.trainings = int(state["trainings"])
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights and the optimizer's moments; only the weights if ``save_only_model`` is set."""
@@ -360,7 +338,6 @@ class RewardPairs(TrainerStage):
         self._options = options
         self._kind = Comparison if options.head == "outcome" else Labelled
         self._draws = 0
-        self._packed: dict[str, Tensor] | None = None
 
     def generator(self) -> torch.Generator:
         """The next generator of this rank, independent of those of the run."""
@@ -371,7 +348,6 @@ class RewardPairs(TrainerStage):
     def add(self, examples: Sequence[Example], *, held_out: bool) -> None:
         """Store examples for the next training, or for the accuracy."""
         (self.held_out if held_out else self.fresh).extend(examples)
-        self._packed = None
 
     def take(self) -> tuple[list[Example], int, torch.Generator]:
         """The examples of a training, the number of replayed ones, and the generator for their order.
@@ -384,7 +360,6 @@ class RewardPairs(TrainerStage):
         self.fresh.clear()
         if self._options.replay:
             self.history.add(fresh, generator)
-        self._packed = None
         return [*fresh, *again], len(again), generator
 
     def state_dict(self) -> dict[str, Any]:
@@ -396,13 +371,10 @@ class RewardPairs(TrainerStage):
         self._draws, self.history.offered = int(state["draws"]), int(state["seen"])
         for store in (self.fresh, self.held_out, self.history.items):  # of an earlier run of the same trainer
             store.clear()
-        self._packed = None
 
     def tensors(self) -> dict[str, Tensor]:
         """All examples."""
-        if self._packed is None:
-            self._packed = packed({"fresh": self.fresh, "held": self.held_out, "history": self.history.items})
-        return self._packed
+        return packed({"fresh": self.fresh, "held": self.held_out, "history": self.history.items})
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore what `tensors` returned."""
@@ -410,4 +382,3 @@ class RewardPairs(TrainerStage):
         self.fresh.extend(stores["fresh"])
         self.held_out.extend(stores["held"])
         self.history.items = stores["history"]
-        self._packed = None

@@ -1,10 +1,7 @@
 """The verifiers of a config in the trainer: all start together, and TRL's reward calls collect their verdicts."""
 
 import contextlib
-import difflib
-import os
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.recipe.entries import VerifierPart
@@ -13,27 +10,19 @@ from grpo_plus.recipe.rewards import idle_problems, weight_problems
 from grpo_plus.sampling.token_spans import decoder, token_ends
 from grpo_plus.training.hooks import Completions, Setup, TrainerStage
 from grpo_plus.training.scoring.live_verifier import ROW_KEYS, LiveVerifier, RewardColumn
-from grpo_plus.training.scoring.step_source import StepEvidence, step_evidence
 from grpo_plus.training.scoring.turn_spans import step_tokens
 from grpo_plus.trl.fields import data_problem
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import metric_logger
-from grpo_verifiers.base.golds import report_at
 from grpo_verifiers.errors import ColumnError, Problem
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.redaction import get_logger
-from grpo_verifiers.stats import evenly
 from grpo_verifiers.verdict import LARGEST, Status, Verdict
 
 if TYPE_CHECKING:
     import torch
 
-logger = get_logger("grpo_plus.verifiers")
-
 TURNS = "turns"
 """The column with the turns, for verifiers."""
-NEAR = 0.75
-"""Similarity of two names, from 0 to 1, that suggests a typo."""
 _FAILED = (Status.TIMEOUT, Status.ERROR)
 
 
@@ -61,7 +50,6 @@ class Verifiers(TrainerStage):
         self._rows_may_grow = False
         self._recipe = recipe or Recipe()
         self._rows_checked: set[bool] = set()
-        self.golds: dict[str, dict[str, Any]] = {}  # by label: results of the check of the training data
 
     @classmethod
     def of(cls, recipe: Recipe) -> "Verifiers":
@@ -89,9 +77,7 @@ class Verifiers(TrainerStage):
         ]
 
     def before_loading(self, setup: Setup) -> None:
-        """Check the golds, start the workers, and join the reward functions."""
-        self.report_golds(setup.train_dataset)
-        self._warn_of_columns(setup)
+        """Start the workers, and join the reward functions."""
         for live in self.at_work(training=False):
             live.verifier.warm()  # the first step must not wait for the workers
         if self.live:
@@ -178,40 +164,17 @@ class Verifiers(TrainerStage):
         if not (self.live or self.evaluation):
             return []
         problems: list[str] = []
-        routed: dict[str, Sequence[Any]] = {}
+        named: set[Any] = set()
         for name, data, columns in setup.datasets():
             problems += self._missing(name, columns, training=name.startswith("train_dataset"))
             if self.column is not None and self.column in columns and hasattr(data, "unique"):
                 problems += [f"{name}: {problem}" for problem in self._routing_problems(data.unique(self.column))]
-                routed[name] = data[self.column]
-        if self.column is not None and "train_dataset" in routed and not problems:
-            named = {value for rows in routed.values() for value in rows}
-            idle = [label for label in self.labels if label not in named]
-            if idle and named:
-                counted = "; ".join(
-                    f"{name} has {len(rows):,} rows: "
-                    + ", ".join(f"{value!r} {count:,}" for value, count in Counter(rows).items())
-                    for name, rows in routed.items()
-                )
-                text = f"verifier_column is {self.column!r}, and no row names {', '.join(map(repr, idle))}"
-                problems.append(f"{text} ({counted}): remove it from verifiers, or correct the rows.")
+                named.update(data.unique(self.column))
+        idle = [label for label in self.labels if named and label not in named]
+        if idle and not problems:
+            text = f"verifier_column is {self.column!r}, and no row names {', '.join(map(repr, idle))}"
+            problems.append(f"{text}: remove it from verifiers, or correct the rows.")
         return problems
-
-    def _warn_of_columns(self, setup: Setup) -> None:
-        """Log columns of the training data whose name is probably a typo for one that a verifier reads."""
-        columns = next((columns for name, _, columns in setup.datasets() if name == "train_dataset"), None)
-        if columns is None or os.environ.get("RANK", "0") != "0":
-            return
-        verifiers = [live.verifier for live in self.at_work(training=False)]
-        read = {self.column, *ROW_KEYS, *(name for each in verifiers for name in each.gold_columns.values())}
-        absent: dict[str, list[str]] = {}
-        for each in verifiers:
-            own = {*each.required_columns.values(), *each.optional_columns.values(), *each.gold_columns.values()}
-            read |= {*own, *each.named_columns.values()}
-            for column in sorted(own - {*columns}):
-                absent.setdefault(column, []).append(each.label)
-        for sentence in near_miss_columns(columns, absent, {str(name) for name in read}):
-            logger.warning("%s", sentence)
 
     def _routing_problems(self, values: Iterable[Any]) -> list[str]:
         """Values of the routing column that do not name a verifier."""
@@ -239,31 +202,6 @@ class Verifiers(TrainerStage):
             for column, labels in self.needed(training=training).items()
             if column not in columns and not self._rows_may_grow
         ]
-
-    def report_golds(self, train: Any) -> None:
-        """Check the golds of the training data, on the main process; print unusable ones and store the results.
-
-        Golds are gold answers, or tests, which run on a sample of rows. Streams are not checked.
-        """
-        if not hasattr(train, "select_columns") or not hasattr(train, "__len__") or os.environ.get("RANK", "0") != "0":
-            return
-        for live in self.live:
-            verifier = live.verifier
-            places: Sequence[int] = range(len(train))
-            if self.column is not None and self.column in train.column_names:
-                places = [row for row, value in enumerate(train[self.column]) if value == verifier.label]
-            sample = evenly(places, verifier.gold_sample)
-            chosen = train if len(sample) == len(train) else train.select(sample)
-            names = dict.fromkeys(name for name in verifier.gold_columns.values() if name in train.column_names)
-            report = verifier.check_golds({name: chosen[name] for name in names})
-            if report is None:
-                continue
-            lines = [*report_at(report, sample).lines()]
-            if len(sample) < len(places):
-                lines.insert(0, f"{len(sample)} of {len(places)} rows were checked.")
-            self.golds[verifier.label] = {"ok": report.ok, "lines": lines}
-            if not report.ok:
-                print(f"verifier {verifier.label!r}:", *lines, sep="\n  ", flush=True)
 
     def start(self, completions: Completions, tokenizer: Any, *, training: bool = True) -> None:
         """Submit all rows to all verifiers, which work in parallel with each other and with TRL."""
@@ -312,30 +250,13 @@ class Verifiers(TrainerStage):
         """The labels of the verifiers, in the order of the config."""
         return [live.verifier.label for live in self.live]
 
-    @property
-    def step_givers(self) -> dict[str, bool | None]:
-        """Maps labels to True if the verifier gives steps, to None if only its verdicts can show it."""
-        return {live.verifier.label: live.verifier.gives_steps for live in self.live}
-
-    def step_evidence(self, completion_ids: Sequence[Sequence[int]], tokenizer: Any) -> dict[str, StepEvidence]:
-        """The steps in this rank's verdicts, by label."""
-        decode = decoder(tokenizer)
-        return {
-            live.verifier.label: step_evidence(live.verdicts, completion_ids, lambda ids: len(decode(ids)))
-            for live in self.live
-        }
-
-    def steps(
-        self, labels: Sequence[str], completions: Completions, tokenizer: Any
-    ) -> list[list[tuple[int, int, float]]]:
-        """Scored steps of each completion as spans of tokens, by the verifier of the first label; empty without labels.
+    def steps(self, label: str, completions: Completions, tokenizer: Any) -> list[list[tuple[int, int, float]]]:
+        """Scored steps of each completion as spans of tokens, by the verifier of the label.
 
         A step that equals a turn has exactly the turn's tokens. After a timeout or an error of the verifier, the whole
         completion is one step with the verdict's score: a model must not avoid bad steps by breaking the verifier.
         """
-        if not labels:
-            return [[] for _ in completions.ids]
-        giving = self.live[self.labels.index(labels[0])]
+        giving = self.live[self.labels.index(label)]
         decode = decoder(tokenizer)
         turns = completions.turns or [()] * len(completions)
         turn_tokens = completions.turn_tokens or [()] * len(completions)
@@ -349,16 +270,3 @@ class Verifiers(TrainerStage):
             scores = [float("nan") if step.score is None else step.score for step in verdict.steps]
             spans.append([(*place, score) for place, score in zip(places, scores, strict=True)])
         return spans
-
-
-def near_miss_columns(columns: Sequence[str], absent: Mapping[str, Sequence[str]], read: Collection[str]) -> list[str]:
-    """Sentences about columns that are not ``read``, with a name close to an ``absent`` column (mapped to labels)."""
-    sentences = []
-    for column in columns:
-        near = difflib.get_close_matches(column, absent, n=1, cutoff=NEAR) if column not in read else []
-        sentences += [
-            f"nothing reads the column {column!r}, but {', '.join(absent[name])} would read {name!r}, which is "
-            "missing: rename the column if that is the same."
-            for name in near
-        ]
-    return sentences

@@ -51,7 +51,6 @@ class Critic(TrainerStage):
     """
 
     name = "critic"
-    learns_at_step_end = True
     trunk: Trunk
     head: ScalarHead
     passes: Passes

@@ -100,7 +100,6 @@ class AdapterReference(TrainerStage):
         self.refreshed = 0
         self._adapts = False
         self._active = False
-        self._gathered: dict[str, Tensor] = {}  # the present copy, once it is gathered
 
     def before_loading(self, setup: Setup) -> None:
         self._adapts = setup.adapted
@@ -126,7 +125,6 @@ class AdapterReference(TrainerStage):
         """Set π_ref ← π_θ, if it is a copy of an adapter."""
         if not self._active:
             return
-        self._gathered = {}
         copy_weights(unwrapped_model(self.host))
         self.refreshed = int(self.host.state.global_step)
 
@@ -134,19 +132,16 @@ class AdapterReference(TrainerStage):
         return {name: copied for name, (_, copied) in pairs_of(unwrapped_model(self.host)).items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """The copy under FSDP and DeepSpeed. All ranks gather it, once after each refresh."""
+        """The copy under FSDP and DeepSpeed. All ranks gather it."""
         sharded = self.host.is_deepspeed_enabled or self.host.is_fsdp_enabled
         if not (self._active and sharded) or self.host.args.save_only_model:
             return {}
-        if not self._gathered:
-            copies = self._copies()
-            with whole(copies.values()):
-                self._gathered = {name: gathered(copied).detach().cpu().clone() for name, copied in copies.items()}
-        return self._gathered
+        copies = self._copies()
+        with whole(copies.values()):
+            return {name: gathered(copied).detach().cpu().clone() for name, copied in copies.items()}
 
     @torch.no_grad()
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        self._gathered = {}
         copies = self._copies()
         if copies.keys() != tensors.keys():
             raise ValueError("it is that of another adapter")
@@ -180,7 +175,6 @@ class ModelReference(TrainerStage):
     def __init__(self) -> None:
         self.refreshed = 0
         self._active = False
-        self._on_disk = False
 
     def after_loading(self, host: Host) -> None:
         super().after_loading(host)
@@ -188,13 +182,12 @@ class ModelReference(TrainerStage):
             return
         self._active = True
         self.rank_local = host.is_fsdp_enabled or zero_stage(host) == 3
-        self._on_disk = any(on_disk(weight) for weight in host.ref_model.parameters())
-        if self._on_disk and host.accelerator.is_main_process:
-            logger.warning(
+        if any(on_disk(weight) for weight in host.ref_model.parameters()):
+            text = (
                 "sync_ref_model: DeepSpeed ZeRO-3 stores the reference model on a disk (offload_param: nvme), so "
-                "checkpoints cannot contain it. A resumed run starts with the reference as it was loaded, until the "
-                "next refresh; with offload_param_device cpu or none, checkpoints contain it."
+                "checkpoints could not contain it: set offload_param_device to cpu or none."
             )
+            raise ConfigError([text])
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """Count a refresh: TRL's callback makes it after the same step."""
@@ -212,7 +205,7 @@ class ModelReference(TrainerStage):
 
     @property
     def _is_saved(self) -> bool:
-        return self._active and self.refreshed > 0 and not self._on_disk and not self.host.args.save_only_model
+        return self._active and self.refreshed > 0 and not self.host.args.save_only_model
 
     def tensors(self) -> dict[str, Tensor]:
         return self._weights() if self._is_saved else {}

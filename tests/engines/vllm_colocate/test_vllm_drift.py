@@ -25,7 +25,7 @@ def test_stale_weights_are_warned_of_from_the_first_batch_that_they_drew_and_whe
     assert len(run["said"]) == 1 + (run["mean"][3] >= 2 * run["mean"][2])
     assert all("most likely samples from old weights" in line for line in run["said"])
     usual = min(run["mean"][:2])
-    assert f"differ by {run['mean'][2]:.3g} on average (first batches: {usual:.3g};" in run["said"][0]
+    assert f"differ by {run['mean'][2]:.3g} on average (first batches: {usual:.3g})" in run["said"][0]
     assert run["steps"] == 4
 
 
@@ -48,7 +48,6 @@ KNOWN = "the model in training has 17 tokens: vLLM serves a model with another v
 def test_another_model_or_vocabulary_ends_the_run_before_its_first_step(runs, name, said):
     run = runs[name]
     assert said in run["error"]
-    assert said == KNOWN or "The worst is token" in run["error"]
     assert run["steps"] == 0
 
 

@@ -3,14 +3,11 @@
 import pytest
 
 from grpo_verifiers import get_verifier
-from grpo_verifiers.code import languages
 from grpo_verifiers.code._code import _blocks
-from grpo_verifiers.code.guest.blocks import program_of
+from grpo_verifiers.code.guest.blocks import PYTHON, program_of
 from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part
 from tests.waiting import no_hang
-
-PYTHON = languages.PYTHON.names
 
 
 def test_a_fence_calls_python_by_every_name_that_it_has_and_by_no_other():
@@ -65,7 +62,7 @@ def test_finding_a_block_takes_linear_time(text):
     with no_hang():
         last_block(text, PYTHON)
         last_block(answer_part(text), PYTHON)
-        assert len(_blocks(text, languages.PYTHON, 100_000)[0]) <= 100
+        assert len(_blocks(text, 100_000)[0]) <= 100
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_rows_without_a_reference_are_tried_too_and_shares_may_pass_in_part():
     assert [problem.row for problem in report.problems] == list(range(40))
 
 
-def test_columns_are_named_as_for_the_verifier_also_in_a_composition_and_in_bash():
+def test_columns_are_named_as_for_the_verifier_also_in_a_composition():
     verifier = get_verifier("code", columns={"tests": "cases", "solution": "canonical"})
     assert verifier.check() == []
     assert verifier.check_golds({"cases": [ADD], "canonical": [RIGHT]}).ok
@@ -104,14 +104,6 @@ def test_columns_are_named_as_for_the_verifier_also_in_a_composition_and_in_bash
     assert both.gold_sample == 12
     assert set(both.gold_columns.values()) == {"answer", "tests", "solution"}
     assert gated("code", "think_format").check_golds({"tests": [ADD], "solution": [RIGHT]}).ok
-    rows = {
-        "tests": [[{"stdin": "a\n", "stdout": "A\n"}], [{"stdin": "a\n", "stdout": "a\n"}]],
-        "solution": ["tr a-z A-Z", "cat"],
-    }
-    lines = list(get_verifier("code", language="bash").check_golds(rows).lines())
-    assert lines[0].startswith("1 of 2")
-    assert lines[1].startswith("row 1: ")
-    assert "a program that prints its input passes" in lines[1]
 
 
 def test_every_name_that_test_code_asks_for_is_stood_in_for():

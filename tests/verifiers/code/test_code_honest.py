@@ -43,7 +43,7 @@ def test_what_programs_cannot_do_is_what_the_manual_lists(level, judge, name):
 
 FORKS = {
     "pool": "m.Pool(2)", "process": "m.Process(target=print).start()", "queue": "m.Queue()", "event": "m.Event()", "value": "m.Value('i', 0)", "array": "m.RawArray('d', 2)",
-    "shared memory": "from multiprocessing import shared_memory", "executor": "from concurrent.futures import ProcessPoolExecutor as E; E(2)",
+    "shared memory": "from multiprocessing import shared_memory as s; s.SharedMemory(create=True, size=1)", "executor": "from concurrent.futures import ProcessPoolExecutor as E; E(2)",
 }  # fmt: skip
 
 

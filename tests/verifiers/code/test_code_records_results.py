@@ -18,10 +18,9 @@ from grpo_verifiers import Status
 from grpo_verifiers.code import _compare, _grade
 from grpo_verifiers.code import tests as _tests
 from grpo_verifiers.code._results import (
-    Failed,
-    Passed,
-    ResultSheet,
-    Unseen,
+    PASSED,
+    UNSEEN,
+    Result,
     pack_results,
     spell,
     unpack_results,
@@ -224,25 +223,25 @@ def test_a_reply_is_a_value_an_exception_what_is_missing_or_malformed():
         got = _grade._value(reply)
         assert (got[0], got[1][:190], got[2]) == (found[0], found[1][:190], found[2]), reply
     test = _tests.CallTest("f", ["l"], ["d"], 0.5)
-    for reply, result in ((["value", 0.5], Passed(3)), (["value", 1], Failed("wrong", "f returned 1, expected 0.5")), (["missing"], Failed("wrong", "f is not defined")), (["value", ["r", 1, 2, 3]], Failed("wrong", "f returned range(1, 2, 3), expected 0.5"))):  # fmt: skip
-        assert _grade.grade_value(3, test, reply, 1e-6) == result
+    for reply, result in ((["value", 0.5], PASSED), (["value", 1], Result("wrong", "f returned 1, expected 0.5")), (["missing"], Result("wrong", "f is not defined")), (["value", ["r", 1, 2, 3]], Result("wrong", "f returned range(1, 2, 3), expected 0.5"))):  # fmt: skip
+        assert _grade.grade_value(test, reply, 1e-6) == result
     for reply, words in (([], ""), (None, ""), (["a", "b"], "b"), (["a", 1], ""), (["ModuleNotFoundError: x"], "ModuleNotFoundError: x; modules beyond the standard library are available if preload names them")):  # fmt: skip
         assert _grade._words(reply) == words
     for end, kind in (("timeout", "timeout"), *((each, "limit") for each in ("memory", "processes", "disk", "output", "sent", "killed")), ("exit", "ended"), ("protocol", "ended")):  # fmt: skip
-        assert _grade._failure_of(types.SimpleNamespace(end=end, why="why")) == Failed(kind, "why")
+        assert _grade._failure_of(types.SimpleNamespace(end=end, why="why")) == Result(kind, "why")
     hint = "(assert_mode='in_process' runs test code and program together, where the program can fool it)"
-    assert [_grade._outcome(1, *given) for given in (("pass", ""), ("fail", "x"), ("refused", "y"))] == [Passed(1), Failed("wrong", "failed ('x')"), Failed("refused", f"'y' {hint}")]  # fmt: skip
+    assert [_grade._outcome(1, *given) for given in (("pass", ""), ("fail", "x"), ("refused", "y"))] == [PASSED, Result("wrong", "failed ('x')"), Result("refused", f"'y' {hint}")]  # fmt: skip
     for kind, why, said in (("uncrossable", "passes z", "test 2 passes z, which cannot cross"), ("idle", "", "test 2 never calls the program"), ("broken", "x", "test 2 is broken: 'x'$"), ("broken", "ModuleNotFoundError: x", r"\(modules beyond the standard library .* need no import\)$")):  # fmt: skip
         with pytest.raises(_tests.BadTestsError, match=said):
             _grade._outcome(1, kind, why)
 
 
 def test_a_verdict_is_that_of_all_tests_and_says_which_failed_first():
-    wrong, late, limit, syntax, unseen = Failed("wrong", "w"), Failed("timeout", "t"), Failed("limit"), Failed("syntax", "s"), Unseen("u")  # fmt: skip
+    wrong, late, limit, syntax, unseen = Result("wrong", "w"), Result("timeout", "t"), Result("limit"), Result("syntax", "s"), Result("unseen", "u")  # fmt: skip
     table = [
-        ([Passed(0), Passed(1)], 1, 1, None, "2 of 2 tests passed [++]"), ([Passed(0), wrong], 0, 0.5, None, "1 of 2 tests passed [+-]; test 2: w"), ([wrong, Passed(0)], 0, 0, None, "0 of 2 tests passed [-+]; test 1: w"), ([late], 0, 0, "timeout", "0 of 1 tests passed [t]; test 1: t"),
-        ([late, late, wrong], 0, 0, "timeout", "0 of 3 tests passed [tt-]; test 1: t"), ([wrong, late, late], 0, 0, "timeout", "0 of 3 tests passed [-tt]; test 1: w"), ([syntax, unseen], 0, 0, "unparsable", "0 of 2 tests passed [-?]; test 1: s; 1 not reached: u"), ([unseen, limit, Unseen()], 0, 0, None, "0 of 3 tests passed [?l?]; test 2: no answer; 2 not reached: u"),
-        ([unseen], 0, 0, None, "0 of 1 tests passed [?]; test 1: u"), ([limit, Unseen()], 0, 0, None, "0 of 2 tests passed [l?]; test 1: no answer; 1 not reached"), ([Passed(0), late], 0, 0.5, "timeout of all", "1 of 2 tests passed [+t]; test 2: t"), ([], 0, 0, None, "0 of 0 tests passed []"),
+        ([PASSED, PASSED], 1, 1, None, "2 of 2 tests passed [++]"), ([PASSED, wrong], 0, 0.5, None, "1 of 2 tests passed [+-]; test 2: w"), ([wrong, PASSED], 0, 0.5, None, "1 of 2 tests passed [-+]; test 1: w"), ([late], 0, 0, "timeout", "0 of 1 tests passed [t]; test 1: t"),
+        ([late, late, wrong], 0, 0, "timeout", "0 of 3 tests passed [tt-]; test 1: t"), ([wrong, late, late], 0, 0, "timeout", "0 of 3 tests passed [-tt]; test 1: w"), ([syntax, unseen], 0, 0, "unparsable", "0 of 2 tests passed [-?]; test 1: s; 1 not reached: u"), ([unseen, limit, UNSEEN], 0, 0, None, "0 of 3 tests passed [?l?]; test 2: no answer; 2 not reached: u"),
+        ([unseen], 0, 0, None, "0 of 1 tests passed [?]; test 1: u"), ([limit, UNSEEN], 0, 0, None, "0 of 2 tests passed [l?]; test 1: no answer; 1 not reached"), ([PASSED, late], 0, 0.5, "timeout of all", "1 of 2 tests passed [+t]; test 2: t"), ([], 0, 0, None, "0 of 0 tests passed []"),
     ]  # fmt: skip
     for results, whole, share, status, detail in table:
         for scoring, score in (("all", whole), ("share", share)):
@@ -253,20 +252,22 @@ def test_a_verdict_is_that_of_all_tests_and_says_which_failed_first():
                 assert found.status is Status(told[0])
             else:
                 assert found.status is (Status.CORRECT if score == 1 else Status.PARTIAL if score else Status.WRONG)
-    many = verdict_of([Passed(at) for at in range(201)], "all", "note")
+    many = verdict_of([PASSED] * 201, "all", "note")
     assert many.detail == f"201 of 201 tests passed [{'+' * 200}…] (note)"
-    assert verdict_of([Passed(at) for at in range(200)], "all").detail == f"200 of 200 tests passed [{'+' * 200}]"
-    results = [Passed(0), Failed("wrong", "a" * 2001), Failed("limit", "b"), Unseen(), Unseen("c")]
+    assert verdict_of([PASSED] * 200, "all").detail == f"200 of 200 tests passed [{'+' * 200}]"
+    results = [PASSED, Result("wrong", "a" * 2001), Result("limit", "b"), UNSEEN, Result("unseen", "c")]
     packed = pack_results(results)
     assert packed == [["pass", ""], ["wrong", "a" * 2000], ["limit", ""], ["unseen", ""], ["unseen", "c"]]
-    assert unpack_results(packed, 5) == [Passed(0), Failed("wrong", "a" * 2000), Failed("limit"), Unseen(), Unseen("c")]
+    assert unpack_results(packed, 5) == [
+        PASSED,
+        Result("wrong", "a" * 2000),
+        Result("limit"),
+        UNSEEN,
+        Result("unseen", "c"),
+    ]
     for bad in ([["pass", ""]], {}, None, [["pass"]] * 2, [["odd", ""]] * 2, [["pass", 1]] * 2, [["wrong", "a" * 2001]] * 2, ["pass"] * 2, [["pass", "", 1]] * 2):  # fmt: skip
         with pytest.raises(ValueError, match=r"no outcome of a test|outcomes of 2 tests"):
             unpack_results(bad, 2)
-    assert ResultSheet(2).results("why") == [Unseen("why")] * 2
-    sheet = ResultSheet(1)
-    sheet.note(0, Unseen("own"))
-    assert sheet.results("why") == [Unseen("own")]
 
 
 def test_outputs_and_members_are_compared_to_the_last_mark():

@@ -1,4 +1,4 @@
-"""The verifier in use: every labelled row, another language, the command line, and a training run from YAML."""
+"""The verifier in use: every labelled row, the command line, and a training run from YAML."""
 
 import ast
 import json
@@ -9,39 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from grpo_verifiers import Status, get_verifier
+from grpo_verifiers import get_verifier
 from grpo_verifiers.code.pool import close_pool
 from grpo_verifiers.sandbox.box import _FIRST_UID
 from grpo_verifiers.sandbox.inside.proc import descendants
 from tests import started
 
-from .programs import ASSERTS, CALLS, ONE, RUNS
+from .programs import ASSERTS, CALLS, RUNS
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-
-
-@pytest.mark.slow
-@pytest.mark.needs("/bin/bash")
-@pytest.mark.parametrize(
-    ("source", "score"),
-    [
-        *(("read n\necho $((2 * n))\necho $((3 * n))", 1), ("read n\necho $((2 * n))", 0)),
-        ("cat /etc/passwd; read n; echo $((2 * n)); echo $((3 * n))", 1),
-        ("exec 3<>/dev/tcp/127.0.0.1/80 && exit; read n; seq $((2 * n)) $n $((3 * n))", 1),
-        ("awk '{ print 2 * $1; print 3 * $1 }'", 1),
-        ("(sleep 60 &) ; read n; seq $((2 * n)) $n $((3 * n)) | tee here; rm here", 1),
-        *(("while :; do :; done", 0), (":(){ :|:& };:", 0), ("if [", 0)),
-    ],
-)
-def test_bash_programs_run_in_the_same_box(level, fenced, source, score):
-    verifier = get_verifier("code", language="bash", level=level, highest=level, time_limit=2.0)
-    assert verifier.verify(fenced(source, "bash"), tests=RUNS).score == score
-
-
-def test_languages_say_what_they_cannot_do(fenced):
-    verdict = get_verifier("code", language="bash").verify(fenced("echo", "sh"), tests=ONE)
-    assert (verdict.score, verdict.status) == (None, Status.ERROR)
-    assert "stdin and stdout only" in verdict.detail
 
 
 def run(*command, cwd):

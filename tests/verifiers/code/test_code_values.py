@@ -256,7 +256,7 @@ def test_exceptions_are_of_the_classes_that_share_their_names_views_cross_and_de
         tree = 1
         for _ in range(deep):
             tree = ["o", ["A", [], ["x"], True], tree]
-        assert grade_value(0, CallTest("f", ["l"], ["d"], 1), ["value", tree], 1e-6).kind == "wrong"
+        assert grade_value(CallTest("f", ["l"], ["d"], 1), ["value", tree], 1e-6).kind == "wrong"
 
 
 JSON = st.recursive(
@@ -284,7 +284,7 @@ HOSTILE = st.recursive(
 @given(HOSTILE)
 def test_a_hostile_tree_never_passes_never_crashes_and_runs_nothing(tree):
     for wanted in (3, 0.5, "x", (1, 2), {1}, {"a": 1}, None, 0.0, 1j):
-        result = grade_value(0, CallTest("f", ["l"], ["d"], encode(wanted)), ["value", tree], 1e-6)
+        result = grade_value(CallTest("f", ["l"], ["d"], encode(wanted)), ["value", tree], 1e-6)
         assert result.kind == ("pass" if _means(tree, wanted) else "wrong")
     try:
         check(tree)

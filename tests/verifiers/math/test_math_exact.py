@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from grpo_verifiers import Status
 from grpo_verifiers.math import fast, math
-from grpo_verifiers.math.compare.leaf import precise, quick
+from grpo_verifiers.math.compare.leaf import same_value
 from grpo_verifiers.math.grammar.parser import parse
-from grpo_verifiers.math.judge import decide_with
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.values.canon import canon, rational
-from grpo_verifiers.math.values.precise import agree
+from grpo_verifiers.math.values.canon import NoFormError, canon, rational, same
+from grpo_verifiers.math.values.numeric import agree
 
 LOOSE = Options(evaluated=False, reduced=False, decimals=0, percent="value")
 quickly = settings(max_examples=150, deadline=None)
@@ -146,7 +145,11 @@ def test_exact_forms_never_contradict_sixty_digits(left, right, disguised):
         gold, answer = parse(left), parse(right)
     except ValueError:
         assume(False)
-    decided, agreed = quick(gold, answer, LOOSE)[0], agree(gold, answer)
+    try:
+        decided = same(canon(gold), canon(answer))
+    except NoFormError:
+        assume(False)
+    agreed = agree(gold, answer)
     assert None in (decided, agreed) or decided == agreed, (left, right)
 
 
@@ -182,18 +185,6 @@ def test_plain_arithmetic_is_that_of_fractions(text):
     assert value == expected
 
 
-@pytest.mark.slow
-@quickly
-@given(EXPRESSIONS, EXPRESSIONS)
-def test_the_slow_path_agrees_wherever_the_fast_one_decides(left, right):
-    try:
-        first = decide_with(right, left, LOOSE, quick)[0]
-        second = decide_with(right, left, LOOSE, precise)[0]
-    except ValueError:
-        assume(False)
-    assert first is None or first == second
-
-
 EQUAL = [
     *((r"\sqrt{8}\sqrt{18}", "12"), (r"\frac{1}{1+\sqrt2}", r"\sqrt2-1"), (r"(1+i)^8", "16"), (r"i^{2026}", "-1")),
     *((r"\sqrt{-4}", "2i"), (r"\frac{x^2-1}{x-1}", "x+1"), (r"(a+b)^5-(a-b)^5", r"2b(5a^4+10a^2b^2+b^4)")),
@@ -219,7 +210,7 @@ def test_exact_values_are_decided_and_divisions_by_zeros_and_tiny_values_are_not
         assert agree(parse("\\sin(1)"), parse(f"\\frac{{\\sin(1) \\cdot {tiny}}}{{{tiny}}}")) is True
         assert agree(parse("\\sin(1)"), parse(f"\\frac{{\\sin(2) \\cdot {tiny}}}{{{tiny}}}")) is False
     for left, right in EQUAL + UNEQUAL:
-        assert quick(parse(left), parse(right), LOOSE)[0] is ((left, right) in EQUAL)
+        assert same_value(parse(left), parse(right), LOOSE)[0] is ((left, right) in EQUAL)
 
 
 def test_what_is_decided_exactly_is_what_sympy_says():
@@ -232,6 +223,6 @@ def test_what_is_decided_exactly_is_what_sympy_says():
     ]  # fmt: skip
     for latex, value in pairs:
         again = sympy.latex(sympy.together(value)).replace("\\left", "").replace("\\right", "")
-        assert quick(parse(latex), parse(again), LOOSE)[0] is True, (latex, again)
-        assert quick(parse(latex), parse(f"{again} + 1"), LOOSE)[0] is False
+        assert same_value(parse(latex), parse(again), LOOSE)[0] is True, (latex, again)
+        assert same_value(parse(latex), parse(f"{again} + 1"), LOOSE)[0] is False
     assert math(r"\boxed{\frac{\sqrt{7}+3i}{2}}", r"\frac{3i}{2}+\frac{\sqrt7}{2}").score == 1

@@ -8,8 +8,7 @@ from itertools import product
 from grpo_verifiers.math import fast
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.tree import number
-from grpo_verifiers.math.values.numeric import is_refuted
-from grpo_verifiers.math.values.precise import agree
+from grpo_verifiers.math.values.numeric import agree
 from grpo_verifiers.math.values.sets import (
     HIGHEST,
     LOWEST,
@@ -112,5 +111,4 @@ def test_a_group_of_wrong_solutions_is_refuted_before_anything_slow():
 def test_expressions_of_more_letters_than_points_have_are_left_open():
     letters = [parse("+".join("abcdfghkm"[:count])) for count in range(1, 9)]
     assert [agree(one, ("+", one, number(1))) for one in letters] == [False] * 6 + [None] * 2
-    assert [is_refuted(one, ("+", one, number(1))) for one in letters] == [True] * 5 + [False] * 3
     assert agree(parse("\\sqrt{x}"), parse("\\sqrt{x}+1")) is False

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_verifiers.math.compare.leaf import quick, unequal_numbers
-from grpo_verifiers.math.grammar.numbers import exact_value, plain
+from grpo_verifiers.math.compare.leaf import exact_value, same_value, unequal_numbers
 from grpo_verifiers.math.grammar.parser import parse
-from grpo_verifiers.math.grammar.read import notation, read
+from grpo_verifiers.math.grammar.read import notation, plain, read
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options, options_of
 from grpo_verifiers.math.tree import survey, walk
@@ -66,7 +65,7 @@ def test_plain_numbers_told_apart_get_the_verdict_and_the_reason_of_canonical_fo
         return
     found = unequal_numbers(left, right)
     if found is not None:
-        assert found == quick(left, right, options)
+        assert found == same_value(left, right, options)
 
 
 @given(st.lists(EXPRESSIONS, min_size=1, max_size=3).map(" , ".join))

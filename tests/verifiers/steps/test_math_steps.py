@@ -148,8 +148,8 @@ def test_as_a_verifier_it_reads_what_was_sampled_and_runs_in_a_worker_where_it_m
     verdict = get_verifier("math_steps").verify("7", completion_text=text)
     steps = {text[step.start : step.end]: step.score for step in verdict.steps}
     assert steps == {"<think>\n": None, "3+4=7\n": 1.0, "so 12*3=35</think>\n": 0.0, "7<|im_end|>": None}
-    made = get_verifier("math_steps", steps="sentence", aggregate="mean", label="steps")
-    texts = ["\\sin(30^\\circ) = \\frac12. Then 3+4=7. And 2+2=5.", "so", "3+4=7"]
+    made = get_verifier("math_steps", steps="newline", aggregate="mean", label="steps")
+    texts = ["\\sin(30^\\circ) = \\frac12.\nThen 3+4=7.\nAnd 2+2=5.", "so", "3+4=7"]
     verdicts = made.verify_batch(None, texts)
     assert [[step.score for step in verdict.steps] for verdict in verdicts] == [[1.0, 1.0, 0.0], [None], [1.0]]
     assert made(None, texts) == [pytest.approx(2 / 3), None, 1.0]

@@ -9,7 +9,7 @@ from grpo_verifiers.steps import SEGMENTERS, segment
 from grpo_verifiers.steps.segments import MAX_STEPS, without_specials
 from tests.waiting import no_hang
 
-NAMES = ["blank_line", "newline", "numbered", "sentence", "statements", "tags", "turn"]
+NAMES = ["blank_line", "newline", "numbered", "tags", "turn"]
 PIECES = [
     "\n", "\n\n", " ", "\t", "\r\n", "Step 1:", "step 12.", "**Step 2:**", "a", "3.5", ". ", "! ", "?", "。", "e.g. ", "```",
     "```python\n", "<step>", "</step>", "<|im_end|>", "x = (", ")", "'", '"""', "#", "\\", "def f():", "  return", "@d\n", "else:",
@@ -36,7 +36,7 @@ def test_spans_are_ordered_disjoint_and_visible(by, text):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("by", ["blank_line", "newline", "sentence"])
+@pytest.mark.parametrize("by", ["blank_line", "newline"])
 @settings(max_examples=150, deadline=None)
 @given(text=texts)
 def test_every_visible_character_lies_in_a_step(by, text):
@@ -58,17 +58,8 @@ def test_worked_examples_and_functions_by_reference(tmp_path):
         ("numbered", "**Step 1:** a\n- **Step 2**: b", ["**Step 1:** a\n", "- **Step 2**: b"]),
         ("numbered", "In Step 1: nothing. Steps 2: no.\nStep one: no\nStep 3 follows", []),
         ("numbered", "Step 1:Step 2:\nStep 3:", ["Step 1:Step 2:\n", "Step 3:"]),
-        ("sentence", "It is 3.5, e.g. so. Dr. No! (Yes?) 中文。好", ["It is 3.5, e.g. so. ", "Dr. No! ", "(Yes?) ", "中文。", "好"]),
-        ("sentence", "1. Add\n2. Go on... 'Right.' End", ["1. Add\n", "2. Go on... ", "'Right.' ", "End"]),
         ("tags", "a<step>b</step>c<step>d<step>e", ["<step>b</step>", "<step>d", "<step>e"]),
         ("tags", "</step><STEP>a</Step></step>", ["<STEP>a</Step>"]),
-        ("statements", "x = 1", []), ("statements", "```python\n```", []), ("statements", "```python\n  a\nb\n```", ["a\nb\n"]),
-        ("statements", "```python\nx = 1\n```\n```\ny = 2\n```", ["x = 1\n"]),
-        ("statements", "```py\nimport a\n# why\n@d\ndef f():\n  '''\nx'''\n\n  return 1\nelse_ = 2\n```<|im_end|>",
-         ["import a\n", "# why\n@d\ndef f():\n  '''\nx'''\n\n  return 1\n", "else_ = 2\n"]),
-        ("statements", "```python\nif a:\n  b\nelse:\n  c\nx = [\n1,\n]\ny = 1 + \\\n2\nz = '#('\nw",  # cut off
-         ["if a:\n  b\nelse:\n  c\n", "x = [\n1,\n]\n", "y = 1 + \\\n2\n", "z = '#('\n", "w"]),
-        ("statements", "- so\n  ```python\n  a = 1\n  b = 2\n  ```", ["a = 1\n  ", "b = 2\n"]),
     ]:  # fmt: skip
         assert parts(text, by) == expected
     assert SEGMENTERS.names() == NAMES

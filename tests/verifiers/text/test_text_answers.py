@@ -25,8 +25,7 @@ def test_exact_leaves_rows_without_an_answer_out_and_numeric_those_without_a_num
     for text, gold, options, score in [
         ("<think>Lyon?</think>\nParis ", "Paris", {}, 1.0), ("Paris or Lyon", "Paris", {}, 0.0), ("paris", "Paris", {}, 0.0),
         ("STRASSE", "Straße", {"ignore_case": True}, 1.0), ("a  b", "a b", {}, 0.0), ("a  b\nc", "a b c", {"collapse_whitespace": True}, 1.0),
-        (" x", "x", {"strip": False}, 0.0), ("e\u0301", "\u00e9", {}, 1.0), ("e\u0301", "\u00e9", {"unicode": "none"}, 0.0), ("x²", "x2", {}, 0.0),
-        ("ＡＢ", "AB", {"unicode": "NFKC"}, 1.0), ("7", 7, {}, 1.0), ("NYC", ["New York", "NYC"], {}, 1.0), (two, "Paris", tag, 0.0), (two, "Lyon", tag, 0.0),
+        ("e\u0301", "\u00e9", {}, 1.0), ("x²", "x2", {}, 0.0), ("7", 7, {}, 1.0), ("NYC", ["New York", "NYC"], {}, 1.0), (two, "Paris", tag, 0.0), (two, "Lyon", tag, 0.0),
         ("so <answer>Paris</answer>.", "Paris", tag, 1.0), ("<answer>Paris</answer> again <answer>Paris</answer>", "Paris", tag, 1.0),
     ]:  # fmt: skip
         assert exact(text, gold, **options).score == score, text
@@ -98,11 +97,11 @@ def test_numbers_are_read_and_nothing_else_is_one():
 
 
 def test_numbers_are_looked_for_where_they_are_stated_and_compared_exactly():
-    last, whole = {"source": "last"}, {"source": "whole"}
+    last = {"source": "last"}
     for text, gold, options, score in [
         ("so 41, then \\boxed{42}", 42, {}, 1.0), ("steps\n#### 42", 42, {}, 1.0), ("#### Solution\nWe get \\boxed{42}", 42, {}, 1.0),
         ("<answer>\\boxed{42}</answer>", 42, {}, 1.0), ("it is 42 apples", 42, last, 1.0), ("from 41 to 42", 41, last, 0.0),
-        ("\\boxed{1} 42", 42, whole, 0.0), ("<think>\\boxed{41}</think>\\boxed{42}", 42, {}, 1.0), ("\\boxed{42} \\boxed{42.0}", 42, {}, 1.0),
+        ("<think>\\boxed{41}</think>\\boxed{42}", 42, {}, 1.0), ("\\boxed{42} \\boxed{42.0}", 42, {}, 1.0),
         ("${a}$ and \\boxed{1{,}234}}", 1234, {}, 1.0), ("#### 7\n" * 5000 + "#### 14/2", "7", {}, 1.0), ("0.3", "0", {"abs_tol": 0.3}, 1.0),
         ("101", 100, {"rel_tol": 0.01}, 1.0), ("101.0000001", 100, {"rel_tol": 0.01}, 0.0),
         ("1e300", 1, {"rel_tol": 0.99}, 0.0),  # a large claim does not widen it
@@ -116,7 +115,7 @@ def test_numbers_are_looked_for_where_they_are_stated_and_compared_exactly():
     for text in ("it is 42", "<think>\\boxed{42}</think>"):
         assert numeric(text, 42).status == Status.UNPARSABLE
     verdict = numeric("\n".join(f"#### {k}" for k in range(5000)), "4999", conflicts="reject")
-    assert (verdict.status, "several different answers: '0, 1" in verdict.detail) == (Status.WRONG, True)
+    assert (verdict.status, verdict.detail) == (Status.UNPARSABLE, "more than 64 different answers")
 
 
 @settings(max_examples=100, deadline=None)
@@ -151,7 +150,7 @@ SCHEMAS = [
 THINKING, DIGITS = "<think>1</think>", {"pattern": r"\d+"}
 REGEX = [
     (f"{THINKING}42\n<think>or 43", DIGITS, 1.0), (f"{THINKING} 42\n", DIGITS, 1.0), ("42 apples", DIGITS, 0.0), ("42 apples", {**DIGITS, "mode": "search"}, 1.0),
-    ("<think>a</think>b", {"pattern": r"(?s)<think>.+</think>.+", "think": None}, 1.0), (" x", {"pattern": "x", "strip": False}, 0.0),
+    ("<think>a</think>b", {"pattern": r"(?s)<think>.+</think>.+", "think": None}, 1.0),
 ]  # fmt: skip
 
 

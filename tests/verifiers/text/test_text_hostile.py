@@ -15,7 +15,7 @@ from grpo_verifiers.verifying import REGISTRY
 from tests.waiting import no_hang
 
 CALLS = {
-    "choice": {"answer": "A"}, "exact": {"answer": "x", "tag": "answer", "unicode": "NFKC", "collapse_whitespace": True}, "language": {"language": "en"},
+    "choice": {"answer": "A"}, "exact": {"answer": "x", "tag": "answer", "collapse_whitespace": True}, "language": {"language": "en"},
     "json_schema": {"schema": {"type": "object"}}, "numeric": {"answer": 1}, "numeric last": {"answer": 1, "source": "last"}, "regex": {"pattern": "x+"},
     "repetition": {"n": 4}, "tag_count": {}, "think_format": {"answer": "answer"},
 }  # fmt: skip

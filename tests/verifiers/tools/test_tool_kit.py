@@ -45,7 +45,7 @@ class Leftover(Game):
         self.goal, self.at = goal, getattr(self, "at", 0)
 class Wordy(Game): get_reward = lambda self: "much"
 class Endless(Game): get_turn_reward = lambda self: float("inf")
-class ListKey(Game): state_key = lambda self: [self.at]
+class ObjectKey(Game): state_key = lambda self: object()
 class Stepping(Game):
     def state_key(self):
         self.at += 1
@@ -79,7 +79,7 @@ def test_built_in_tools_classes_and_environments_keep_their_promises(tmp_path, f
 
 
 TOOLS = {"drawn": ["determinism"], "silent": ["results"], "thing": ["results", "determinism"]}
-GAMES = {"Leftover": "reset", "Wordy": "reward", "Endless": "reward", "ListKey": "state_key", "Stepping": "state_key", "Greeting": "results"}  # fmt: skip
+GAMES = {"Leftover": "reset", "Wordy": "reward", "Endless": "reward", "ObjectKey": "state_key", "Stepping": "state_key", "Greeting": "results"}  # fmt: skip
 
 
 def test_broken_tools_environments_and_calls_are_found(folder):

@@ -8,7 +8,7 @@ from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.code._grade import grade_packed
 from grpo_verifiers.code._results import Result, unpack_results, verdict_of
 from grpo_verifiers.code._trials import trials
-from grpo_verifiers.code.languages import LANGUAGES, Language
+from grpo_verifiers.code.guest.blocks import PYTHON
 from grpo_verifiers.code.levels import choose, level_problems
 from grpo_verifiers.code.pool import blame_for_box, shared_pool
 from grpo_verifiers.code.question import GradingTask
@@ -26,19 +26,13 @@ _MOST_BLOCKS = 100
 _TRUSTING = "assert_mode is 'in_process': a program can fool tests in its own process"
 
 
-def _option_problems(*, language: str, level: Level, highest: Level, here: bool, **_: Any) -> list[str]:
-    words = ", ".join(map(repr, LANGUAGES))
-    unknown = [] if language in LANGUAGES else [f"language is {language!r}, expected one of {words}."]
-    return unknown + level_problems(level, highest, here=here)
-
-
 # Programs run in boxes of their own, each with its own time limit; here only their answers are compared.
 @Traits(
     isolation="inline",
     timeout=3600.0,
     max_concurrency=4096,
     pure=True,
-    option_problems=_option_problems,
+    option_problems=level_problems,
     trials=trials,
     gold_columns=("solution",),
     gold_sample=12,
@@ -48,7 +42,6 @@ async def code(
     completion: str,
     tests: Any,
     *,
-    language: str = "python",
     scoring: Literal["all", "share"] = "all",
     time_limit: Annotated[float, Range(0.01, 3600)] = 5.0,
     total_limit: Annotated[float, Range(0.01, 86_400)] | None = None,
@@ -92,7 +85,6 @@ async def code(
     Args:
         completion: the text with the program.
         tests: a list of tests, or that list in JSON, such as ``[{"stdin": "1 2", "stdout": "3"}]``.
-        language: the language of the program.
         scoring: ``"all"``: 1 where every test passes; ``"share"``: the share that passes.
         time_limit: seconds that one run may take.
         total_limit: seconds that all runs of a program may take together; None for 20 times ``time_limit``. A test
@@ -114,11 +106,10 @@ async def code(
         read = read_tests(tests)
     except BadTestsError as error:
         return excused(str(error))
-    tongue = LANGUAGES[language]
-    blocks, bare = _blocks(answer_part(completion, think), tongue, max_source)
+    blocks, bare = _blocks(answer_part(completion, think), max_source)
     source = blocks[-1]
     if not source.strip():
-        return Verdict(0.0, Status.UNPARSABLE, f"no closed fenced block with a {language} program")
+        return Verdict(0.0, Status.UNPARSABLE, "no closed fenced block with a python program")
     if len(source) > max_source:
         return Verdict(
             0.0, Status.UNPARSABLE, f"a program of {len(source)} characters, at most {max_source} are run (max_source)"
@@ -138,7 +129,7 @@ async def code(
 
     def work(referee: Referee) -> list[Result]:
         kind = BoxKind(choose(level, highest), modules)
-        question = GradingTask(blocks, bare, read, tongue, kind, limits, tolerance, in_process, all_required, total)
+        question = GradingTask(blocks, bare, read, kind, limits, tolerance, in_process, all_required, total)
         return ask_referee(question, referee)
 
     try:
@@ -151,9 +142,9 @@ async def code(
     return verdict_of(results, scoring, _TRUSTING if trusts_program else "")
 
 
-def _blocks(answer: str, tongue: Language, most: int) -> tuple[list[str], bool]:
+def _blocks(answer: str, most: int) -> tuple[list[str], bool]:
     """The last blocks, up to ``most`` characters together; True if they name no language."""
-    blocks = language_blocks(answer, tongue.names)[-1 if tongue.commands else -_MOST_BLOCKS :]
+    blocks = language_blocks(answer, PYTHON)[-_MOST_BLOCKS:]
     sources: list[str] = []
     size = 0
     for block in reversed(blocks):

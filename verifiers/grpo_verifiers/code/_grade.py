@@ -1,15 +1,13 @@
 """Grading: inputs go into the box, answers are compared outside."""
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from grpo_verifiers.code._compare import same_output, same_value
-from grpo_verifiers.code._results import Failed, Passed, Result, ResultSheet, Unseen, pack_results, quote, spell
+from grpo_verifiers.code._results import PASSED, UNSEEN, Result, pack_results, quote, spell
 from grpo_verifiers.code.guest.values import check, dump
-from grpo_verifiers.code.levels import SandboxError
 from grpo_verifiers.code.question import GradingTask, TimeBudget
 from grpo_verifiers.code.referee import BoxSet
 from grpo_verifiers.code.run import ProgramRun
@@ -30,11 +28,9 @@ def grade_packed(question: GradingTask, boxes: BoxSet) -> list[list[str]]:
 
 def grade(question: GradingTask, boxes: BoxSet) -> list[Result]:
     """The outcome of each test, in order; BadTestsError for one that no program can be run with, or BoxError."""
-    results = ResultSheet(len(question.tests))
+    results = [UNSEEN] * len(question.tests)
     calls = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CallTest)]
     codes = [(at, test) for at, test in enumerate(question.tests) if isinstance(test, CodeTest)]
-    if (calls or codes) and question.language.commands:
-        raise BadTestsError("programs of this language are tested with stdin and stdout only")
     budget = TimeBudget(question.total)
     _each_input(question, boxes, results, budget)
     if calls and not budget.over():
@@ -42,10 +38,11 @@ def grade(question: GradingTask, boxes: BoxSet) -> list[Result]:
     if codes and not budget.over():
         run = _in_process if question.in_process else _apart
         run(question, boxes, results, codes, budget.bounded(question.limits))
-    return results.results(budget.why if budget.over() else "")
+    unseen = Result("unseen", budget.why if budget.over() else "")
+    return [unseen if result == UNSEEN else result for result in results]
 
 
-def _each_input(question: GradingTask, boxes: BoxSet, results: ResultSheet, budget: TimeBudget) -> None:
+def _each_input(question: GradingTask, boxes: BoxSet, results: list[Result], budget: TimeBudget) -> None:
     """Run the program on each input, until failing runs, or all of them, use up their time."""
     patience = question.limits.wall * (1 if question.all_required else 3)
     for at, test in enumerate(question.tests):
@@ -54,13 +51,13 @@ def _each_input(question: GradingTask, boxes: BoxSet, results: ResultSheet, budg
         if budget.over():
             return
         if patience <= 0:
-            results.note(at, Unseen("runs before them failed, and took long"))
+            results[at] = Result("unseen", "runs before them failed, and took long")
             continue
         started = time.monotonic()
-        result = _stdio(question, boxes, at, test, budget.bounded(question.limits))
+        result = _stdio(question, boxes, test, budget.bounded(question.limits))
         if result.kind == "timeout" and budget.over():
-            result = Unseen(budget.why)
-        results.note(at, result)
+            result = Result("unseen", budget.why)
+        results[at] = result
         if result.kind == "timeout":
             patience -= question.limits.wall
         elif result.kind != "pass" and question.all_required:
@@ -73,14 +70,8 @@ def run_nothing(box_kind: BoxKind, boxes: BoxSet) -> str:
         return "" if program.receive() == ["loaded"] else f"an empty program {program.why}"
 
 
-def _stdio(question: GradingTask, boxes: BoxSet, at: int, test: StdioTest, limits: Limits) -> Result:
-    language = question.language
-    message: dict[str, Any] = {"mode": "main", **question.program}
-    if language.commands:
-        installed = [command for command in language.commands if os.access(command[0], os.X_OK)]
-        if not installed:
-            raise SandboxError(f"code: {language.commands[0][0]} is not installed here; install it.")
-        message = {"mode": "command", "source": question.source, "file": language.file, "argv": installed[0]}
+def _stdio(question: GradingTask, boxes: BoxSet, test: StdioTest, limits: Limits) -> Result:
+    message = {"mode": "main", **question.program}
     # The expected output has to fit, and somewhat more: blanks, and digits inside the tolerance.
     limits = replace(limits, output=max(limits.output, 2 * len(test.stdout.encode("utf-8", "surrogatepass"))))
     stdin = test.stdin.encode("utf-8", "surrogatepass")
@@ -92,12 +83,12 @@ def _stdio(question: GradingTask, boxes: BoxSet, at: int, test: StdioTest, limit
     words = _words(reply)
     note = f" ({quote(words)})" if words else ""
     if words and reply[0] == "syntax":
-        return Failed("syntax", f"does not compile{note}")
+        return Result("syntax", f"does not compile{note}")
     output = program.output.decode("utf-8", "replace")
     # A program that ends in an error has printed nothing by mistake rather than because it should.
     if same_output(test.stdout, output, question.tolerance) and (output.strip() or not words):
-        return Passed(at)
-    return Failed("wrong", f"printed {quote(output)}, expected {quote(test.stdout)}{note}")
+        return PASSED
+    return Result("wrong", f"printed {quote(output)}, expected {quote(test.stdout)}{note}")
 
 
 def _words(reply: Any) -> str:
@@ -107,7 +98,7 @@ def _words(reply: Any) -> str:
     return reply[-1] + (f"; {_PRELOAD}" if reply[-1].startswith("ModuleNotFoundError") else "")
 
 
-def _load(program: ProgramRun) -> Failed | None:
+def _load(program: ProgramRun) -> Result | None:
     """Load a program; its failure, or None."""
     reply = program.receive()
     if reply == ["loaded"]:
@@ -116,12 +107,12 @@ def _load(program: ProgramRun) -> Failed | None:
     if not words:
         return _failure_of(program)
     if reply[0] == "syntax":
-        return Failed("syntax", f"does not compile ({quote(words)})")
-    return Failed("raised", f"raised an exception while loading ({quote(words)})")
+        return Result("syntax", f"does not compile ({quote(words)})")
+    return Result("raised", f"raised an exception while loading ({quote(words)})")
 
 
 def _calls(
-    question: GradingTask, boxes: BoxSet, results: ResultSheet, tests: Sequence[tuple[int, CallTest]], limits: Limits
+    question: GradingTask, boxes: BoxSet, results: list[Result], tests: Sequence[tuple[int, CallTest]], limits: Limits
 ) -> None:
     questions = [{"name": test.function, "args": test.args, "kwargs": test.kwargs} for _, test in tests]
     # All questions are sent at once: the program is not waited for between them, and ends after the last.
@@ -134,22 +125,22 @@ def _calls(
         for at, test in tests:
             reply = None if failed else program.answer()
             if reply is None:
-                results.note(at, failed or _failure_of(program))
+                results[at] = failed or _failure_of(program)
                 return
-            results.note(at, grade_value(at, test, reply, question.tolerance))
+            results[at] = grade_value(test, reply, question.tolerance)
 
 
-def grade_value(at: int, test: CallTest, reply: Any, tolerance: float) -> Result:
+def grade_value(test: CallTest, reply: Any, tolerance: float) -> Result:
     """The outcome of a call's test; the answer may be anything."""
     value, problem, _ = _value(reply)
     if problem:
-        return Failed("wrong", f"{test.function} {problem}")
+        return Result("wrong", f"{test.function} {problem}")
     try:
         if same_value(test.expected, value, tolerance):
-            return Passed(at)
+            return PASSED
     except Exception:  # noqa: BLE001 - untrusted data must never cause a verifier failure, which would score None
-        return Failed("wrong", f"{test.function} returned a value that cannot be compared")
-    return Failed("wrong", f"{test.function} returned {spell(value)}, expected {spell(test.expected)}")
+        return Result("wrong", f"{test.function} returned a value that cannot be compared")
+    return Result("wrong", f"{test.function} returned {spell(value)}, expected {spell(test.expected)}")
 
 
 def _value(reply: Any) -> tuple[Any, str, list[Any]]:
@@ -187,15 +178,15 @@ def _is_tree(value: Any) -> bool:
     return True
 
 
-def _failure_of(program: ProgramRun) -> Failed:
+def _failure_of(program: ProgramRun) -> Result:
     if program.end == "timeout":
-        return Failed("timeout", program.why)
+        return Result("timeout", program.why)
     limits = {"memory", "processes", "disk", "output", "sent", "killed"}
-    return Failed("limit" if program.end in limits else "ended", program.why)
+    return Result("limit" if program.end in limits else "ended", program.why)
 
 
 def _apart(
-    question: GradingTask, boxes: BoxSet, results: ResultSheet, codes: Sequence[tuple[int, CodeTest]], limits: Limits
+    question: GradingTask, boxes: BoxSet, results: list[Result], codes: Sequence[tuple[int, CodeTest]], limits: Limits
 ) -> None:
     """Run test code in a second box, where the program's functions are stubs; every call passes through here."""
     tests_box = boxes.box(question.box_kind, "tests")  # before the program's time begins: it may have to be started
@@ -203,7 +194,7 @@ def _apart(
     with ProgramRun(boxes.box(question.box_kind), limits, loading) as program:
         failed = _load(program)
         if failed is not None:
-            results.note(codes[0][0], failed)
+            results[codes[0][0]] = failed
             return
         # Only the time of the tests is bounded, not their messages: no program writes there.
         longer = replace(limits, wall=2 * limits.wall + 1, cpu=2 * limits.cpu + 1, sent=1 << 62)
@@ -219,7 +210,7 @@ def _apart(
                             raise
                         left = left[done:]  # earlier answers may be the cause: repeat in a new process
                         break
-                    results.note(at, result)
+                    results[at] = result
                     if result.kind in {"ended", "timeout", "limit"}:
                         return
                 else:
@@ -227,12 +218,12 @@ def _apart(
 
 
 def _one_apart(at: int, tests: ProgramRun, program: ProgramRun) -> Result:
-    refused: Failed | None = None
+    refused: Result | None = None
     for _ in range(_CALLS_IN_TESTS):
         message = tests.receive()
         if message is None:
             # The tests only wait or compute on the program's values, so the program contributed to any end of theirs.
-            return _failure_of(program) if program.end else Failed(_failure_of(tests).kind, f"the test {tests.why}")
+            return _failure_of(program) if program.end else Result(_failure_of(tests).kind, f"the test {tests.why}")
         if message[0] == "test":
             if message[1] != at:
                 raise BoxError(f"the tests' box answered test {message[1] + 1} in place of test {at + 1}")
@@ -251,18 +242,18 @@ def _one_apart(at: int, tests: ProgramRun, program: ProgramRun) -> Result:
             tests.send(["raised", *error])
         else:
             # Remembered here: no test passes with a value that did not cross, even if it handles the error.
-            refused = refused or Failed("refused", f"{name} {problem} ({_HINT})")
+            refused = refused or Result("refused", f"{name} {problem} ({_HINT})")
             tests.send(["refused", problem])
-    return Failed("limit", f"more than {_CALLS_IN_TESTS} calls")
+    return Result("limit", f"more than {_CALLS_IN_TESTS} calls")
 
 
 def _outcome(at: int, kind: str, why: str) -> Result:
     if kind == "pass":
-        return Passed(at)
+        return PASSED
     if kind == "fail":
-        return Failed("wrong", f"failed ({quote(why)})")
+        return Result("wrong", f"failed ({quote(why)})")
     if kind == "refused":
-        return Failed("refused", f"{quote(why)} ({_HINT})")
+        return Result("refused", f"{quote(why)} ({_HINT})")
     if kind == "uncrossable":
         raise BadTestsError(
             f"test {at + 1} {why}, which cannot cross to the program: rewrite it, or choose assert_mode='in_process', "
@@ -275,7 +266,7 @@ def _outcome(at: int, kind: str, why: str) -> Result:
 
 
 def _in_process(
-    question: GradingTask, boxes: BoxSet, results: ResultSheet, codes: Sequence[tuple[int, CodeTest]], limits: Limits
+    question: GradingTask, boxes: BoxSet, results: list[Result], codes: Sequence[tuple[int, CodeTest]], limits: Limits
 ) -> None:
     """Run test code inside the program, and believe it."""
     loading = [{"mode": "calls", **question.program}]
@@ -285,6 +276,6 @@ def _in_process(
         for at, _ in codes:
             reply = None if failed else program.answer()
             if reply is None:
-                results.note(at, failed or _failure_of(program))
+                results[at] = failed or _failure_of(program)
                 return
-            results.note(at, Passed(at) if reply == ["pass"] else Failed("wrong", f"failed ({quote(_words(reply))})"))
+            results[at] = PASSED if reply == ["pass"] else Result("wrong", f"failed ({quote(_words(reply))})")

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.verdict import Status, Verdict
 
-Kind = Literal["wrong", "raised", "timeout", "limit", "syntax", "ended", "refused"]
+Kind = Literal["pass", "unseen", "wrong", "raised", "timeout", "limit", "syntax", "ended", "refused"]
 KINDS: tuple[str, ...] = get_args(Kind)
 _MARKS = {"pass": "+", "timeout": "t", "limit": "l", "unseen": "?"}
 _SHOWN = 200
@@ -29,92 +29,53 @@ _BRACKETS = {
 
 
 @dataclass(frozen=True)
-class Passed:
-    """A passed test, with its place among the tests: a pass does not count at any other place."""
-
-    test: int
-    kind: ClassVar[str] = "pass"
-    why: ClassVar[str] = ""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A failed test with the reason."""
+class Result:
+    """The outcome of one test; the reason where it has not passed. ``unseen``: it has no answer."""
 
     kind: Kind
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Unseen:
-    """A test without an answer."""
-
-    why: str = ""
-    kind: ClassVar[str] = "unseen"
-
-
-Result = Passed | Failed | Unseen
-
-
-class ResultSheet:
-    """The outcome of each test: unseen until `note` sets it, once."""
-
-    def __init__(self, tests: int) -> None:
-        self._results: list[Result] = [Unseen()] * tests
-
-    def note(self, test: int, result: Result) -> None:
-        """Set the outcome of one test."""
-        if (there := self._results[test].kind) != "unseen":
-            raise ValueError(f"test {test} has the outcome {there} already")
-        if isinstance(result, Passed) and result.test != test:
-            raise ValueError(f"a pass of test {result.test} was entered for test {test}")
-        self._results[test] = result
-
-    def results(self, why: str = "") -> list[Result]:
-        """The outcomes, in the order of the tests; ``why`` is the reason of those without an answer or a reason."""
-        return [Unseen(why) if result == Unseen() else result for result in self._results]
+PASSED, UNSEEN = Result("pass"), Result("unseen")
 
 
 def pack_results(results: Sequence[Result]) -> list[list[str]]:
-    """Outcomes in JSON form; reasons only where a verdict shows them."""
-    shown = {type(results[at]): at for at in reversed(range(len(results))) if results[at].why}  # the first of each type
-    return [[each.kind, each.why[:_REASON] if shown.get(type(each)) == at else ""] for at, each in enumerate(results)]
+    """Outcomes in JSON form; reasons only of the first failure and the first unseen test, which a verdict shows."""
+    unseen = next((at for at, each in enumerate(results) if each.kind == "unseen" and each.why), -1)
+    failed = next((at for at, each in enumerate(results) if each.kind not in {"pass", "unseen"} and each.why), -1)
+    return [[each.kind, each.why[:_REASON] if at in {unseen, failed} else ""] for at, each in enumerate(results)]
 
 
 def unpack_results(packed: Any, tests: int) -> list[Result]:
     """The outcomes of ``pack_results``; ValueError if malformed or of another number of tests."""
     if not isinstance(packed, list) or len(packed) != tests:
         raise ValueError(f"outcomes of {tests} tests were expected: {show(packed, 200)}")
-    results = ResultSheet(tests)
-    for at, row in enumerate(packed):
+    for row in packed:
         kind, why = row if isinstance(row, list) and len(row) == 2 else (None, None)
-        if kind not in ("pass", "unseen", *KINDS) or not isinstance(why, str) or len(why) > _REASON:
+        if kind not in KINDS or not isinstance(why, str) or len(why) > _REASON:
             raise ValueError(f"no outcome of a test: {show(row, 200)}")
-        results.note(at, Passed(at) if kind == "pass" else Unseen(why) if kind == "unseen" else Failed(kind, why))
-    return results.results()
+    return [Result(*row) for row in packed]
 
 
 def verdict_of(results: Sequence[Result], scoring: str, note: str = "") -> Verdict:
     """One verdict for all tests; ``scoring`` is that of ``code``, ``note`` is a remark on the grading for people."""
-    passes = [isinstance(result, Passed) and result.test == at for at, result in enumerate(results)]
-    passed = sum(passes)
-    every = bool(results) and all(passes)
+    passed = sum(result.kind == "pass" for result in results)
+    every = 0 < passed == len(results)
     score = float(every) if scoring == "all" else passed / max(1, len(results))
     marks = "".join(_MARKS.get(result.kind, "-") for result in results[:_SHOWN])
     detail = f"{passed} of {len(results)} tests passed [{marks}{'…' if len(results) > _SHOWN else ''}]"
-    failed = [(at, result) for at, result in enumerate(results, 1) if not passes[at - 1]]
-    failures = [(at, result) for at, result in failed if isinstance(result, Failed)]
-    unseen = [result for _, result in failed if isinstance(result, Unseen)]
+    failures = [(at, result) for at, result in enumerate(results, 1) if result.kind not in {"pass", "unseen"}]
+    unseen = [(at, result) for at, result in enumerate(results, 1) if result.kind == "unseen"]
     status = None
-    if failed:
-        at, first = (failures or failed)[0]
+    if failures or unseen:
+        at, first = (failures or unseen)[0]
         detail += f"; test {at}: {first.why or 'no answer'}"
-        if failures and unseen:
-            reason = next((result.why for result in unseen if result.why), "")
-            detail += f"; {len(unseen)} not reached" + (f": {reason}" if reason else "")
-        if failures and (not passed or scoring == "all"):
-            common = Counter(result.kind for _, result in failures).most_common(1)[0][0]
-            status = {"timeout": Status.TIMEOUT, "syntax": Status.UNPARSABLE}.get(common)
+    if failures and unseen:
+        reason = next((result.why for _, result in unseen if result.why), "")
+        detail += f"; {len(unseen)} not reached" + (f": {reason}" if reason else "")
+    if failures and (not passed or scoring == "all"):
+        common = Counter(result.kind for _, result in failures).most_common(1)[0][0]
+        status = {"timeout": Status.TIMEOUT, "syntax": Status.UNPARSABLE}.get(common)
     return Verdict(score, status, detail + (f" ({note})" if note else ""))  # type: ignore[arg-type]  # None: by score
 
 
@@ -145,9 +106,8 @@ def _spell(tree: Any) -> str:
         return f"{rest[0][0]}.{rest[0][2]}"
     if tag in {"m", "o"}:
         names = rest[0][1 if tag == "m" else 2]
-        return (
-            f"{rest[0][0]}({', '.join(f'{name}={_spell(item)}' for name, item in zip(names, rest[1:], strict=True))})"
-        )
+        fields = (f"{name}={_spell(item)}" for name, item in zip(names, rest[1:], strict=True))
+        return f"{rest[0][0]}({', '.join(fields)})"
     if tag in _BRACKETS:
         left, right = _BRACKETS[tag]
         return left + ", ".join(map(_spell, rest)) + right

@@ -2,36 +2,33 @@
 
 import ast
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from grpo_verifiers.base.golds import Trial
-from grpo_verifiers.code.languages import LANGUAGES
+from grpo_verifiers.code.guest.blocks import PYTHON
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest, Test, read_tests
 from grpo_verifiers.reading.fences import last_block
 
-_SILENT = {"python": "pass", "bash": ":"}
-_PRINT = {"python": "print({!r}, end='')", "bash": "printf %s {}"}
 _RETURNED = ("None", "[]", "0", '""', "True", "False", 'float("nan")')
-_ECHO = {"python": "import sys\nsys.stdout.write(sys.stdin.read())", "bash": "cat"}
+_ECHO = "import sys\nsys.stdout.write(sys.stdin.read())"
 
 
-def trials(tests: Any, solution: Any = None, *, language: str = "python", **_: Any) -> list[Trial]:
+def trials(tests: Any, solution: Any = None, **_: Any) -> list[Trial]:
     """The trials of a row; its solution, if it has one, is a bare program or a completion with a fenced block."""
-    golden = [] if solution is None else [Trial(_completion(solution, language), "its reference solution", passes=True)]
+    golden = [] if solution is None else [Trial(_completion(solution), "its reference solution", passes=True)]
     try:
         read = read_tests(tests)
     except BadTestsError:
         read = []
-    return [*golden, *(Trial(_fence(source, language), name, passes=False) for name, source in _idle(read, language))]
+    return [*golden, *(Trial(_fence(source), name, passes=False) for name, source in _idle(read))]
 
 
-def _completion(solution: Any, language: str) -> str:
+def _completion(solution: Any) -> str:
     text = solution if isinstance(solution, str) else str(solution)
-    if language == "python" and _parses(text):
-        return _fence(text, language)  # fences in it are part of its strings
-    return text if last_block(text, LANGUAGES[language].names) is not None else _fence(text, language)
+    if _parses(text):
+        return _fence(text)  # fences in it are part of its strings
+    return text if last_block(text, PYTHON) is not None else _fence(text)
 
 
 def _parses(source: str) -> bool:
@@ -42,24 +39,21 @@ def _parses(source: str) -> bool:
     return True
 
 
-def _fence(source: str, language: str) -> str:
+def _fence(source: str) -> str:
     """A program in a fence that none of its lines can close."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", source)), default=2))
-    return f"{fence}{language}\n{source}\n{fence}\n"
+    return f"{fence}python\n{source}\n{fence}\n"
 
 
-def _idle(tests: Sequence[Test], language: str) -> list[tuple[str, str]]:
+def _idle(tests: Sequence[Test]) -> list[tuple[str, str]]:
     """Name and source of programs that do nothing for these tests."""
-    programs = []
-    if language in _SILENT:
-        programs.append((f"an empty program ({_SILENT[language]})", _SILENT[language]))
-    if language in _ECHO and any(isinstance(test, StdioTest) for test in tests):
-        programs.append(("a program that prints its input", _ECHO[language]))
+    programs = [("an empty program (pass)", "pass")]
     printed = [test.stdout for test in tests if isinstance(test, StdioTest)]
-    if language in _PRINT and len(printed) > 1:
-        quoted = shlex.quote(printed[0]) if language == "bash" else printed[0]
-        programs.append(("a program that prints the same for any input", _PRINT[language].format(quoted)))
-    names = sorted({name for test in tests for name in _functions(test)}) if language == "python" else []
+    if printed:
+        programs.append(("a program that prints its input", _ECHO))
+    if len(printed) > 1:
+        programs.append(("a program that prints the same for any input", f"print({printed[0]!r}, end='')"))
+    names = sorted({name for test in tests for name in _functions(test)})
     if names:
         # With a single test, a program that returns its expected value passes and proves nothing.
         expected = [test.expected for test in tests if isinstance(test, CallTest)]

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from grpo_verifiers.code.languages import Language
 from grpo_verifiers.code.tests import CallTest, CodeTest, Test
 from grpo_verifiers.sandbox.box import BoxKind, Limits
 
@@ -19,7 +18,6 @@ class GradingTask:
     bare: bool
     """The blocks name no language: one that is no program may be an example's output."""
     tests: Sequence[Test]
-    language: Language
     box_kind: BoxKind
     limits: Limits
     tolerance: float
@@ -30,15 +28,10 @@ class GradingTask:
     """Seconds for all runs together."""
 
     @property
-    def source(self) -> str:
-        """The last block."""
-        return self.blocks[-1]
-
-    @property
     def program(self) -> dict[str, Any]:
         """The program of a message; the box chooses among several blocks."""
         if len(self.blocks) == 1:
-            return {"source": self.source}
+            return {"source": self.blocks[-1]}
         names = [_owners(test.function) for test in self.tests if isinstance(test, CallTest)]
         names += [[name] for test in self.tests if isinstance(test, CodeTest) for name in sorted(test.names)]
         return {"source": list(self.blocks), "names": names, "bare": self.bare}

@@ -1,8 +1,5 @@
 """Plug-in frames in tracebacks: find the code that raised."""
 
-import contextlib
-import os
-import sys
 import traceback
 from collections.abc import Iterator
 from types import FrameType
@@ -52,19 +49,11 @@ def _culprits(error: BaseException) -> Iterator[BaseException]:
 
 
 def _trimmed_traceback(error: BaseException) -> str:
-    formatted = traceback.TracebackException.from_exception(error)
-    part: traceback.TracebackException | None = formatted
-    one: BaseException | None = error
-    while part is not None and one is not None:
-        frames = [is_plugin(frame) for frame, _ in traceback.walk_tb(one.__traceback__)]
-        first = frames.index(True) if True in frames else len(frames)
-        part.stack = traceback.StackSummary.from_list(
-            [each for each in list(part.stack)[first:] if each.filename != __file__]
-        )
-        explicit = part.__cause__ is not None
-        part = part.__cause__ if explicit else part.__context__
-        one = one.__cause__ if explicit else one.__context__
-    return "".join(formatted.format())
+    """The traceback of an error from the first frame of a plug-in on."""
+    frames = error.__traceback__
+    while frames is not None and not is_plugin(frames.tb_frame):
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
 
 
 def place(error: BaseException) -> str:
@@ -76,25 +65,3 @@ def place(error: BaseException) -> str:
         if inside:
             return f"{inside[-1][0]}, line {inside[-1][1]}"
     return ""
-
-
-@contextlib.contextmanager
-def exits_caught() -> Iterator[None]:
-    """Turn a plug-in's ``os._exit`` into `SystemExit` inside the block; a call by other code ends the process."""
-    leave, process = os._exit, os.getpid()
-
-    def ask(status: int) -> None:
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the way to one's caller
-        while frame is not None and os.getpid() == process:
-            if is_plugin(frame):
-                raise SystemExit(status)
-            if str(frame.f_globals.get("__name__", "")).startswith(_OURS):
-                break
-            frame = frame.f_back
-        leave(status)
-
-    os._exit = ask  # type: ignore[assignment]  # it returns as little as the real one
-    try:
-        yield
-    finally:
-        os._exit = leave

@@ -24,8 +24,12 @@ class Item:
 
     batch: "CallBatch"
     index: int
-    died: bool = False
-    lost_loads: int = 0
+    """Its place in the batch; -1: no call, the check is to be loaded."""
+
+    def put(self, outcome: Outcome) -> None:
+        """Record its outcome, unless it has one."""
+        if self.index >= 0:
+            self.batch.put(self.index, outcome)
 
 
 def only_in(owner: int) -> None:
@@ -47,18 +51,19 @@ class CallBatch:
         self._outcomes: list[Outcome | None] = [None] * len(calls)
         self._left = len(calls)
         self._owner = os.getpid()
-        self._done = threading.Event()
+        self._done, self._lock = threading.Event(), threading.Lock()
         if not calls:
             self._done.set()
 
     def put(self, index: int, outcome: Outcome) -> None:
         """Record an outcome; the scheduler's side."""
-        if self._outcomes[index] is None:
-            self._outcomes[index] = outcome
-            self.payloads[index] = b""
-            self._left -= 1
-            if not self._left:
-                self._done.set()
+        with self._lock:
+            if self._outcomes[index] is None:
+                self._outcomes[index] = outcome
+                self.payloads[index] = b""
+                self._left -= 1
+                if not self._left:
+                    self._done.set()
 
     def wait(self, timeout: float | None = None) -> list[Outcome]:
         """Every outcome, in order; TimeoutError if one is missing at the deadline."""

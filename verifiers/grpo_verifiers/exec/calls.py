@@ -1,7 +1,5 @@
 """The places where checks run: this thread, an event loop, worker processes here or elsewhere."""
 
-import contextlib
-import hashlib
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +9,12 @@ from grpo_verifiers.errors import VerifierError
 from grpo_verifiers.exec.aio import AsyncBatch, Gate
 from grpo_verifiers.exec.batch import Call, pack
 from grpo_verifiers.exec.failure import error_fields, outcome_of, result
-from grpo_verifiers.exec.outcome import InvalidRow, Outcome
+from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import from_rows, to_rows
-from grpo_verifiers.verdict import Status, Verdict
+from grpo_verifiers.verdict import Verdict
 
 Collect = Callable[[], list[Outcome]]
-
-REMEMBERED = 4096
-"""Answers that a pure verifier keeps from step to step."""
-_LASTING = {Status.CORRECT, Status.WRONG, Status.PARTIAL, Status.UNPARSABLE, Status.NOT_APPLICABLE}
 
 
 class ThisThread:
@@ -59,7 +53,7 @@ class EventLoop:
 class Workers:
     """Run a check in worker processes of this machine or of other machines.
 
-    Equal calls of a pure check are sent once, and recent answers are cached.
+    Equal calls of a pure check are sent once.
     """
 
     def __init__(
@@ -80,28 +74,23 @@ class Workers:
         """
         self._label, self._spec, self._timeout, self._first = label, spec, timeout, first
         self._pure, self._fast, self._isolation = pure, fast, isolation
-        self._cached: dict[bytes, Verdict] = {}
 
     def start(self, calls: Sequence[Call]) -> Collect:
-        """Submit the calls that no shortcut and no earlier answer decides."""
+        """Submit the calls that no shortcut decides."""
         outcomes: list[Outcome | None] = [None] * len(calls)
         payloads: list[bytes] = []
         asking: dict[bytes | int, list[int]] = {}  # the calls of each question
         for index, one in enumerate(calls):
             started = time.perf_counter()
             answer = self._shortcut(one)
-            if not isinstance(answer, Verdict):
-                payload = self._payload(one, answer)
-                key = hashlib.blake2b(payload, digest_size=16).digest() if self._pure else index
-                if key in asking:
-                    asking[key].append(index)
-                    continue
-                answer = self._cached.get(key) if isinstance(key, bytes) else None
-                if answer is None:
-                    asking[key] = [index]
-                    payloads.append(payload)
-                    continue
-            outcomes[index] = Outcome("value", [answer], seconds=time.perf_counter() - started)
+            if isinstance(answer, Verdict):
+                outcomes[index] = Outcome("value", [answer], seconds=time.perf_counter() - started)
+                continue
+            payload = self._payload(one, answer)
+            key = payload if self._pure else index
+            if key not in asking:
+                payloads.append(payload)
+            asking.setdefault(key, []).append(index)
         batch = None
         if payloads:
             from grpo_verifiers.exec.runner import shared_runner
@@ -111,11 +100,9 @@ class Workers:
 
         def collect() -> list[Outcome]:
             answers = batch.wait() if batch else []
-            for (key, indices), outcome in zip(asking.items(), answers, strict=True):
+            for indices, outcome in zip(asking.values(), answers, strict=True):
                 for index in indices:
                     outcomes[index] = outcome
-                if isinstance(key, bytes) and outcome.kind == "value" and len(outcome.verdicts) == 1:
-                    self._remember(key, outcome.verdicts[0])
             return [outcome for outcome in outcomes if outcome is not None]
 
         return collect
@@ -150,14 +137,6 @@ class Workers:
                     f"{type(culprit).__name__}: {culprit}. Choose isolation='inline', or leave it out."
                 )
         return f"{subject} arguments cannot be sent to a worker process: {error}."
-
-    def _remember(self, key: bytes, verdict: Verdict | InvalidRow) -> None:
-        if isinstance(verdict, InvalidRow) or verdict.status not in _LASTING:
-            return
-        while len(self._cached) >= REMEMBERED:
-            with contextlib.suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
-                del self._cached[next(iter(self._cached))]
-        self._cached[key] = verdict
 
 
 Executor = ThisThread | EventLoop | Workers

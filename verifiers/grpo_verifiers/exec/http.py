@@ -1,8 +1,6 @@
 """HTTP by httpx: a deadline for the complete exchange, a size limit, proxies of the environment, no redirects."""
 
 import asyncio
-import datetime as dt
-import email.utils
 import functools
 import logging
 import os
@@ -83,16 +81,9 @@ def _is_foreign(record: logging.LogRecord) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait, from a number or a date; 0 by default."""
+    """Seconds that a server asks to wait; 0 by default, and for a date."""
     value = (headers.get("Retry-After") or "").strip()
-    if value.isascii() and value.replace(".", "", 1).isdigit():
-        return float(value[:12])
-    try:
-        then = email.utils.parsedate_to_datetime(value)
-    except (ValueError, TypeError, OverflowError):
-        return 0.0
-    then = then if then.tzinfo else then.replace(tzinfo=dt.UTC)
-    return max(0.0, (then - dt.datetime.now(dt.UTC)).total_seconds())
+    return float(value[:12]) if value.isascii() and value.replace(".", "", 1).isdigit() else 0.0
 
 
 def _proxy(url: str) -> str | None:

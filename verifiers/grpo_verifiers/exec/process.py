@@ -3,11 +3,14 @@
 import collections
 import contextlib
 import os
-import shutil
+import secrets
+import select
 import site
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,19 +21,17 @@ from grpo_verifiers.errors import VerifierFailedError
 from grpo_verifiers.exec.outcome import MARK
 from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call
 from grpo_verifiers.sandbox import confine
+from grpo_verifiers.sandbox.children import disown, off_stdio, socket_pair
 from grpo_verifiers.sandbox.crowd import MAX_PROCESSES, TOO_MANY
 from grpo_verifiers.sandbox.inside import proc
-
-try:
-    from grpo_verifiers.sandbox.children import off_stdio, socket_pair
-    from grpo_verifiers.sandbox.leftovers import OwnFolder
-except ImportError as missing:  # Windows
-    raise VerifierFailedError(
-        "worker processes need Linux or macOS: choose isolation='inline' for verifiers that cannot hang."
-    ) from missing
+from grpo_verifiers.sandbox.inside.wipe import wipe
+from grpo_verifiers.sandbox.leftovers import OwnFolder
 
 KEEP_VARIABLE = "GRPO_VERIFIERS_KEEP_ENV"
 """Names, separated by commas, of variables that workers of user checks keep although they look like secrets."""
+
+SEND_SECONDS = 60.0
+_DAY_MS = 86_400_000
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
@@ -39,18 +40,28 @@ class WorkerLost(Exception):  # noqa: N818 - an event of the protocol, for the s
     """The worker closed its end, died, or broke the protocol."""
 
 
+class BellRang(Exception):  # noqa: N818 - an event as well
+    """The wait for a worker is to end."""
+
+
 @dataclass(frozen=True)
 class WorkerKind:
-    """The properties that all workers of a pool share."""
+    """The properties that all workers of a pool share.
+
+    Attributes:
+        confined: they give up network, writable files and privileges.
+        memory: bytes of address space; None for no bound.
+        env: variables that they keep although they look like secrets; None: not those of `KEEP_VARIABLE` either.
+    """
 
     confined: bool
     memory: int | None
-    env: tuple[str, ...]
+    env: tuple[str, ...] | None
 
 
 def _environment(kind: WorkerKind, mark: str, folder: str) -> dict[str, str]:
-    names = {*kind.env, *filter(None, os.environ.get(KEEP_VARIABLE, "").replace(",", " ").split())}
-    env = confine.clean_environment(os.environ, () if kind.confined else names)
+    names = {*(kind.env or ()), *os.environ.get(KEEP_VARIABLE, "").replace(",", " ").split()}
+    env = confine.clean_environment(os.environ, () if kind.confined or kind.env is None else names)
     env[MARK] = mark
     env["TMPDIR"] = folder
     if kind.confined:
@@ -140,15 +151,9 @@ class WorkerProcess(Child):
             self._drop_folder()
             raise
         self.pid = self._group = self.process.pid
-        self.death_fd = _pidfd(self.pid)
+        self.death_fd = off_stdio(os.pidfd_open(self.pid))
         stage = {"memory": kind.memory, "folder": self.folder if kind.confined else "", "path": search_path()}
-        with contextlib.suppress(WorkerLost):  # dead already: the scheduler notices, as for any death
-            self.send(("boot", 0, "", stage))
-
-    def send(self, head: tuple[Any, ...], payload: bytes = b"") -> bool:
-        """Send a message; True if all of it was sent. If not, wait until the socket takes more, and ``flush``."""
-        self.queue(head, payload)
-        return self.flush()
+        self.queue(("boot", 0, "", stage))
 
     def receive(self) -> list[Mapping[str, Any]]:
         """The replies so far. WorkerLost if it closed the connection or sent an invalid reply."""
@@ -170,6 +175,48 @@ class WorkerProcess(Child):
                 raise WorkerLost(f"it broke the protocol: {error}") from error
             if len(data) < 1 << 18:
                 return replies
+
+    def ask(
+        self, kind: str, key: str, extra: Any, payload: bytes = b"", *, seconds: float, bell: int = -1, fd: int = -1
+    ) -> Mapping[str, Any]:
+        """Send a message, and a descriptor after it, and return its answer; errors as of ``answer``."""
+        # Random: an earlier check left running could guess the next number and answer for a foreign item.
+        number = secrets.randbits(62)
+        self.queue((kind, number, key, extra), payload)
+        reply = self.answer(seconds, bell, fd)
+        if reply.get("id") != number:
+            raise WorkerLost("it sent an unexpected reply")
+        return reply
+
+    def answer(self, seconds: float, bell: int = -1, fd: int = -1) -> Mapping[str, Any]:
+        """Send queued messages, then ``fd``, and return the next reply.
+
+        TimeoutError after ``seconds``, which begin once the worker has the message; WorkerLost if it ends or
+        breaks the protocol; BellRang once the descriptor ``bell`` is readable.
+        """
+        poll = select.poll()
+        for each in (self.death_fd, bell):
+            if each >= 0:
+                poll.register(each, select.POLLIN)
+        sent, until = False, time.monotonic() + SEND_SECONDS
+        while True:
+            if not sent and self.flush():
+                sent, until = True, time.monotonic() + seconds
+                if fd >= 0:
+                    socket.send_fds(self.sock, [b"F"], [fd])
+            poll.register(self.sock, select.POLLIN | (0 if sent else select.POLLOUT))
+            left = until - time.monotonic()
+            ready = {each for each, _ in poll.poll(min(max(0.0, left) * 1000, _DAY_MS))}
+            if bell in ready:
+                raise BellRang
+            if replies := self.receive():
+                if len(replies) > 1 or not sent:
+                    raise WorkerLost("it sent an unexpected reply")
+                return replies[0]
+            if self.death_fd in ready:
+                raise WorkerLost("it ended")
+            if not ready and left <= 0:
+                raise TimeoutError if sent else WorkerLost("it did not respond in time")
 
     def finish_boot(self, first: Mapping[str, Any]) -> None:
         """Drop the log of the start; ``first``, the first reply, has the group of the worker."""
@@ -215,18 +262,17 @@ class WorkerProcess(Child):
     def close(self) -> None:
         """Close this side's descriptors; a live worker then sees the end of the connection."""
         self.sock.close()
-        if self.death_fd is not None:
+        if self.death_fd >= 0:
             os.close(self.death_fd)
-            self.death_fd = None
+            self.death_fd = -1
+
+    def forget(self) -> None:
+        """In a forked child: drop the parent's worker without changing it."""
+        self.close()
+        self._own.release()
+        disown(self.process)
 
     def _drop_folder(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            wipe(self.folder)
         self._own.release()
-
-
-def _pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; None where the system has none."""
-    try:
-        return off_stdio(os.pidfd_open(pid))
-    except (AttributeError, OSError):
-        return None

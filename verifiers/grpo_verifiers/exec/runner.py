@@ -5,13 +5,10 @@ processes.
 """
 
 import atexit
-import functools
-import importlib.util
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from grpo_verifiers.exec.batch import Call, CallBatch
 from grpo_verifiers.exec.isolation import ELSEWHERE
@@ -20,9 +17,8 @@ from grpo_verifiers.exec.scheduler import MEMORY_VARIABLE, Scheduler
 from grpo_verifiers.exec.spec import CheckSpec
 
 WORKERS_VARIABLE = "GRPO_VERIFIERS_WORKERS"
-DEFAULT_MEMORY = 2 << 30
-CUDA_LIBRARIES = 4 << 30
-"""Address space for the import of a torch with CUDA; torch 2.11 takes 3.0 GiB."""
+DEFAULT_MEMORY = 6 << 30
+"""Bytes of address space; the import of a torch with CUDA maps 3 GiB without using them."""
 
 
 def worker_count() -> int:
@@ -32,19 +28,16 @@ def worker_count() -> int:
         if not wish.isdecimal() or int(wish) < 1:
             raise ValueError(f"{WORKERS_VARIABLE} is {wish!r}, expected an integer of at least 1.")
         return int(wish)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
     return max(1, cores // max(1, int(ranks) if ranks.isdecimal() else 1))
 
 
 def default_memory() -> int | None:
-    """Address space of one worker in bytes: 2 GiB, or the value of the environment variable in GiB (0: no cap).
-
-    Four more where torch is built for CUDA: a check that imports it maps that much without using it.
-    """
+    """Address space of one worker in bytes: 6 GiB, or the value of the environment variable in GiB (0: no cap)."""
     wish = os.environ.get(MEMORY_VARIABLE)
     if wish is None:
-        return DEFAULT_MEMORY + (CUDA_LIBRARIES if _torch_has_cuda() else 0)
+        return DEFAULT_MEMORY
     try:
         gib = float(wish)
     except ValueError:
@@ -52,14 +45,6 @@ def default_memory() -> int | None:
     if not 0 <= gib < 1 << 20:
         raise ValueError(f"{MEMORY_VARIABLE} is {wish!r}, expected a number of GiB (0: no cap).")
     return int(gib * (1 << 30)) or None
-
-
-@functools.cache
-def _torch_has_cuda() -> bool:
-    """True if torch is installed and built for CUDA; tested without an import."""
-    spec = importlib.util.find_spec("torch")
-    places = [] if spec is None else spec.submodule_search_locations or []
-    return any(Path(place, "lib", name).exists() for place in places for name in ("libtorch_cuda.so", "torch_cuda.dll"))
 
 
 class Runner:
@@ -74,7 +59,7 @@ class Runner:
         if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
             raise ValueError(f"workers is {workers!r}, expected an integer of at least 1, or None.")
         self.workers = workers if workers is not None else worker_count()
-        self._scheduler: Scheduler | None = None
+        self._scheduler: Any = None
         self.closed = False
         self._lock = threading.Lock()
         self._owner = os.getpid()
@@ -118,10 +103,10 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _new_scheduler(self) -> Scheduler:
+    def _new_scheduler(self) -> Any:
         return Scheduler(self.workers)
 
-    def _running(self) -> Scheduler:
+    def _running(self) -> Any:
         with self._lock:
             if self.closed:
                 raise RuntimeError(f"this {type(self).__name__} is closed: make a new one, or use the shared one.")
@@ -177,5 +162,4 @@ def _after_fork() -> None:
 
 
 atexit.register(close_shared_runners)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

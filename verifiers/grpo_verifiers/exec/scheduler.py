@@ -1,432 +1,298 @@
-"""The thread that owns all workers of a runner: it starts them, assigns items, keeps the deadlines, kills and replaces.
-
-It must be one long-lived thread: the kernel ties a worker's life to the thread that started it.
-"""
+"""The threads of a runner, each with one worker process: they assign items, keep the deadlines, kill and replace."""
 
 import collections
 import contextlib
 import pickle
-import secrets
-import selectors
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from grpo_verifiers.exec.batch import CallBatch, Item
 from grpo_verifiers.exec.failure import outcome_of
 from grpo_verifiers.exec.outcome import Outcome
-from grpo_verifiers.exec.process import WorkerKind, WorkerLost, WorkerProcess, search_path
+from grpo_verifiers.exec.process import BellRang, WorkerKind, WorkerLost, WorkerProcess, search_path
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import WireError, duration_of, from_rows
 from grpo_verifiers.sandbox.children import socket_pair
 
 BOOT_SECONDS = 120.0
 LOAD_SECONDS = 600.0
-SEND_SECONDS = 60.0
 BOOT_ATTEMPTS = 3
-KEPT_SPECS = 8
 MEMORY_VARIABLE = "GRPO_VERIFIERS_MEMORY"
+_RUNS = 2
+"""Workers that an item may lose; the second loss is its own fault."""
 
 
-@dataclass(eq=False)
-class _Worker:
-    process: WorkerProcess
-    pool: "_Pool"
-    deadline: float
-    state: Literal["booting", "idle", "sending", "loading", "running"] = "booting"
-    item: Item | None = None
-    loading: CheckSpec | None = None
-    loaded: set[str] = field(default_factory=set)
-    ticket: int = 0
+class _NoWorkerError(Exception):
+    """No worker process can be started."""
+
+
+class _UnloadableError(Exception):
+    """No worker can load a check."""
+
+    def __init__(self, why: str, trace: str = "") -> None:
+        super().__init__(f"a worker cannot load it: {why}")
+        self.trace = trace
 
 
 @dataclass(eq=False)
 class _Pool:
+    """The threads for workers of one kind, and the items that wait for them."""
+
     kind: WorkerKind
-    workers: list[_Worker] = field(default_factory=list)
     queue: "collections.deque[Item]" = field(default_factory=collections.deque)
-    idle: list[_Worker] = field(default_factory=list)
-    specs: dict[str, CheckSpec] = field(default_factory=dict)
-    boot_failures: int = 0
-    retry_at: float = 0.0
-    minimum: int = 0
+    threads: int = 0
+    busy: int = 0
+    failures: int = 0
+    """Attempts to start a worker that failed in a row."""
+    live: set[WorkerProcess] = field(default_factory=set)
+
+
+class _Worker:
+    """The worker of a thread: none before the first item, and after a loss."""
+
+    def __init__(self) -> None:
+        self.process: WorkerProcess | None = None
+        self.loaded: set[str] = set()
+
+    def usable(self) -> bool:
+        """True if it lives and has sent nothing unasked."""
+        with contextlib.suppress(WorkerLost):
+            return self.process is not None and not self.process.dead() and not self.process.receive()
+        return False
 
 
 class Scheduler:
-    """The thread, its inbox and its pools of workers; a subclass may run the calls in another way."""
+    """The pools of workers of a runner."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.confinement: dict[str, str] = {}
-        self._inbox: collections.deque[tuple[WorkerKind, CheckSpec, list[Item], int]] = collections.deque()
-        self._pools: dict[WorkerKind, _Pool] = {}
-        self._selector = selectors.DefaultSelector()
-        self._bell, self._ringer = socket_pair()
-        self._bell.setblocking(False)
-        self._ringer.setblocking(False)
-        self._selector.register(self._bell, selectors.EVENT_READ, None)
-        self._lock = threading.Lock()
+        """Of the built-in checks' worker that started last; empty before the first."""
         self.closing = ""
-        self._thread = threading.Thread(target=self._main, name="grpo-verifiers", daemon=True)
-        self._thread.start()
+        self._pools: dict[WorkerKind, _Pool] = {}
+        self._processes: set[WorkerProcess] = set()
+        self._threads: set[threading.Thread] = set()
+        self._changed = threading.Condition()
+        # Start workers gradually: short batches finish before a full pool is up.
+        self._starting = threading.Semaphore(max(2, limit // 4))
+        self._bell, self._ringer = socket_pair()
 
     # -- called from any thread
 
     def submit(self, kind: WorkerKind, batch: CallBatch, workers: int = 0) -> None:
-        """Queue every call of a batch; ``workers`` workers are started, even for an empty one."""
-        items = [Item(batch, index) for index in range(len(batch.payloads))]
-        with self._lock:
-            closed = self.closing
-            if not closed:
-                self._inbox.append((kind, batch.spec, items, workers))
-        if closed:
-            for item in items:
-                item.batch.put(item.index, Outcome("broken", message=closed))
-        else:
-            self._ring()
+        """Queue every call of a batch; for an empty one start ``workers`` workers, which load its check."""
+        items = [Item(batch, index) for index in range(len(batch.payloads))] or [Item(batch, -1)] * workers
+        with self._changed:
+            if not self.closing:
+                pool = self._pools.setdefault(kind, _Pool(kind))
+                pool.queue.extend(items)
+                self._grow(pool)
+                self._changed.notify_all()
+                return
+        _fail(items, self.closing)
 
     def close(self) -> None:
         """Kill every worker and fail every open item."""
-        with self._lock:
-            self.closing = self.closing or "the runner was closed"
-        self._ring()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(30)
+        with self._changed:
+            self.closing = "the runner was closed"
+            left = [item for pool in self._pools.values() for item in pool.queue]
+            threads = list(self._threads)
+            self._changed.notify_all()
+        self._ringer.send(b"!")  # stays unread: it ends every wait
+        _fail(left, self.closing)
+        for thread in threads:
+            thread.join(30)
 
     def pids(self) -> list[int]:
         """Process ids of the workers alive, or of their keepers."""
-        return [worker.process.pid for pool in list(self._pools.values()) for worker in list(pool.workers)]
+        return [process.pid for process in list(self._processes)]
 
     def abandon(self) -> None:
         """In a forked child: close the connections to the parent's workers."""
-        for pool in self._pools.values():
-            for worker in pool.workers:
-                with contextlib.suppress(OSError):
-                    worker.process.close()
+        for process in self._processes:
+            with contextlib.suppress(OSError):
+                process.close()
 
-    def _ring(self) -> None:
-        with contextlib.suppress(OSError):  # full: it rings already; closed: the thread has ended
-            self._ringer.send(b"!")
+    # -- the threads
 
-    # -- the thread
+    def _grow(self, pool: _Pool) -> None:
+        """Start a thread for each waiting item that no free thread will take, up to the limit."""
+        for _ in range(min(len(pool.queue) + pool.busy, self.limit) - pool.threads):
+            pool.threads += 1
+            thread = threading.Thread(target=self._work, args=(pool,), name="grpo-verifiers", daemon=True)
+            self._threads.add(thread)
+            thread.start()
 
-    def _main(self) -> None:
-        reason = "the runner was closed"
+    def _work(self, pool: _Pool) -> None:
+        worker = _Worker()
         try:
-            while True:
-                self._take()
-                if self.closing:  # checked after the bell is drained, because closing rings it too
-                    break
-                self._go_on()
-                for key, events in self._selector.select(self._pause()):
-                    self._event(key, events)
-                self._expire()
-        except BaseException as error:  # of any kind: no caller may wait for ever
-            reason = f"the runner's thread failed: {type(error).__name__}: {error}"
-            raise
+            with self._starting:
+                if pool.queue and not self.closing:
+                    self._start(pool, worker)
+            while worker.process is not None and (item := self._take(pool)) is not None:
+                try:
+                    self._run(pool, worker, item)
+                finally:
+                    with self._changed:
+                        pool.busy -= 1
+        except BellRang:
+            pass
+        except _NoWorkerError as error:
+            with self._changed:
+                pool.failures = 0
+                hopeless = self.closing or not pool.live
+                left = [pool.queue.popleft() for _ in range(len(pool.queue))] if hopeless else []
+            _fail(left, self.closing or str(error))
         finally:
-            with self._lock:
-                self.closing = reason
-            self._take()
-            self._end(reason)
-            self._selector.close()
-            self._bell.close()
-            self._ringer.close()
+            self._end(pool, worker)
+            with self._changed:
+                pool.threads -= 1
+                self._threads.discard(threading.current_thread())
+                if not self.closing:
+                    self._grow(pool)
 
-    def _take(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._bell.recv(4096):
-                pass
-        while self._inbox:
-            self._accept(*self._inbox.popleft())
+    def _take(self, pool: _Pool) -> Item | None:
+        """The next item; None once the runner is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: pool.queue or self.closing)
+            if self.closing:
+                return None
+            pool.busy += 1
+            return pool.queue.popleft()
 
-    def _accept(self, kind: WorkerKind, spec: CheckSpec, items: list[Item], workers: int) -> None:
-        pool = self._pools.setdefault(kind, _Pool(kind))
-        pool.queue.extend(items)
-        pool.minimum = min(self.limit, max(pool.minimum, workers))
-        if workers:
-            pool.specs[spec.key] = spec
-            for worker in list(pool.idle):
-                pool.idle.remove(worker)
-                self._next(worker)
+    def _start(self, pool: _Pool, worker: _Worker, item: Item | None = None) -> None:
+        """Start a worker process while ``item``, or any item in the queue, needs one."""
+        while item is not None or pool.queue:
+            why = self._attempt(pool, worker)
+            with self._changed:
+                pool.failures = pool.failures + 1 if why else 0
+                if not why:
+                    return
+                if pool.failures >= BOOT_ATTEMPTS:
+                    raise _NoWorkerError(f"no worker process could be started: {why}")
+                if self._changed.wait_for(lambda: self.closing, 0.2 * pool.failures):
+                    raise BellRang
 
-    def _go_on(self) -> None:
-        for pool in self._pools.values():
-            self._feed(pool)
-
-    def _end(self, reason: str) -> None:
-        for pool in self._pools.values():
-            for worker in list(pool.workers):
-                self._remove(worker)
-                if worker.item is not None:
-                    pool.queue.append(worker.item)
-            while pool.queue:
-                item = pool.queue.popleft()
-                item.batch.put(item.index, Outcome("broken", message=reason))
-
-    def _feed(self, pool: _Pool) -> None:
-        while pool.queue and pool.idle:
-            key = pool.queue[0].batch.spec.key
-            worker = next((worker for worker in reversed(pool.idle) if key in worker.loaded), pool.idle[-1])
-            pool.idle.remove(worker)
-            self._assign(worker, pool.queue.popleft())
-        if len(pool.workers) >= self.limit or (not pool.queue and len(pool.workers) >= pool.minimum):
-            return
-        if pool.boot_failures and time.monotonic() < pool.retry_at:
-            return
-        busy = sum(worker.item is not None for worker in pool.workers)
-        target = min(self.limit, max(pool.minimum, busy + len(pool.queue)))
-        booting = sum(worker.state == "booting" for worker in pool.workers)
-        # Start workers gradually: short batches finish before a full pool is up.
-        while len(pool.workers) < target and booting < max(2, self.limit // 4):
-            if not self._start(pool):
-                return
-            booting += 1
-
-    def _start(self, pool: _Pool, item: Item | None = None) -> bool:
-        """Start a worker; ``item`` waits for this one, not for any."""
+    def _attempt(self, pool: _Pool, worker: _Worker) -> str:
+        """Start a worker process; the reason why that failed."""
         try:
             process = WorkerProcess(pool.kind)
         except Exception as error:  # noqa: BLE001 - no memory, no descriptors, no Python: all mean no worker
-            self._no_worker(pool, f"{type(error).__name__}: {error}", item)
-            return False
-        worker = _Worker(process, pool, time.monotonic() + BOOT_SECONDS, item=item)
-        pool.workers.append(worker)
-        self._selector.register(process.sock, selectors.EVENT_READ, worker)
-        if process.death_fd is not None:
-            self._selector.register(process.death_fd, selectors.EVENT_READ, worker)
-        return True
+            return f"{type(error).__name__}: {error}"
+        worker.process, worker.loaded = process, set()
+        self._processes.add(process)
+        try:
+            first = process.answer(BOOT_SECONDS, self._bell.fileno())
+        except (WorkerLost, TimeoutError) as error:
+            log = process.boot_log()
+            why = self._end(pool, worker, grace=0.5) or str(error)
+            return f"{why}. It printed: {log}" if log else why
+        process.finish_boot(first)
+        with self._changed:
+            pool.live.add(process)
+        level = first.get("ready")
+        if pool.kind.confined and isinstance(level, dict):
+            self.confinement = {str(name): str(reached) for name, reached in level.items()}
+        return ""
 
-    def _no_worker(self, pool: _Pool, why: str, item: Item | None) -> None:
-        """Retry a failed start with backoff; fail all waiting items once no worker is left."""
-        pool.boot_failures += 1
-        pool.retry_at = time.monotonic() + 0.2 * pool.boot_failures
-        if item is not None:
-            pool.queue.appendleft(item)
-        if pool.boot_failures >= BOOT_ATTEMPTS and all(worker.state == "booting" for worker in pool.workers):
-            pool.boot_failures = pool.minimum = 0
-            self._break(pool, f"no worker process could be started: {why}")
+    def _end(self, pool: _Pool, worker: _Worker, grace: float = 0.0) -> str:
+        """End the worker process, if there is one; how it ended on its own, if it did."""
+        process, worker.process = worker.process, None
+        if process is None:
+            return ""
+        with self._changed:
+            pool.live.discard(process)
+        how = process.kill(grace)
+        self._processes.discard(process)
+        return how
 
-    @staticmethod
-    def _break(pool: _Pool, message: str, trace: str = "", key: str | None = None) -> None:
-        """Fail all queued items, or those of one check."""
-        queued, pool.queue = pool.queue, collections.deque()
-        for item in queued:
-            if key is None or item.batch.spec.key == key:
-                item.batch.put(item.index, Outcome("broken", message=message, trace=trace))
-            else:
-                pool.queue.append(item)
-
-    def _assign(self, worker: _Worker, item: Item) -> None:
-        worker.item = item
-        spec = item.batch.spec
-        if spec.key not in worker.loaded:
-            self._load(worker, spec)
+    def _run(self, pool: _Pool, worker: _Worker, item: Item) -> None:
+        """The outcome of one item; if its worker is lost, it gets one retry on a fresh worker."""
+        losses = {"load": 0, "run": 0}
+        while True:
+            step, started = "load", 0.0
+            try:
+                if not worker.usable():
+                    self._end(pool, worker)
+                    self._start(pool, worker, item)
+                self._load(worker, item.batch.spec)
+                step, started = "run", time.monotonic()
+                if item.index >= 0:
+                    item.put(self._answer(worker, item))
+            except TimeoutError:
+                if step == "load":
+                    self._unloadable(pool, item, _UnloadableError(f"it takes longer than {LOAD_SECONDS:g} s"))
+                message = f"killed after {item.batch.timeout:g} s"
+                item.put(Outcome("timeout", message=message, seconds=time.monotonic() - started))
+                self._end(pool, worker)
+            except WorkerLost as error:
+                why = self._end(pool, worker, grace=0.5) or str(error)
+                losses[step] += 1
+                if losses["load"] == BOOT_ATTEMPTS:
+                    self._unloadable(pool, item, _UnloadableError(f"the worker was lost while loading: {why}"))
+                elif losses["run"] < _RUNS:
+                    continue
+                item.put(Outcome("died", message=f"two workers were lost: {why}"))
+            except _UnloadableError as error:
+                self._unloadable(pool, item, error)
+            except _NoWorkerError:  # another thread may have one
+                with self._changed:
+                    pool.queue.appendleft(item)
+                raise
+            except BaseException as error:  # of any kind: no caller may wait for ever
+                item.put(Outcome("broken", message=self.closing or f"{type(error).__name__}: {error}"))
+                raise
             return
-        worker.state = "sending"
-        payload = item.batch.payloads[item.index]
-        self._ask(worker, "run", spec.key, item.batch.timeout, payload, limit=SEND_SECONDS)
 
     def _load(self, worker: _Worker, spec: CheckSpec) -> None:
-        worker.state, worker.loading = "loading", spec
-        worker.pool.specs[spec.key] = spec
-        while len(worker.pool.specs) > KEPT_SPECS:
-            del worker.pool.specs[next(iter(worker.pool.specs))]
-        # With the search path of now: a notebook may have extended it since the worker started.
-        self._ask(worker, "load", spec.key, search_path(), pickle.dumps(spec), limit=LOAD_SECONDS)
-
-    def _ask(self, worker: _Worker, kind: str, key: str, extra: Any, payload: bytes, *, limit: float) -> None:
-        # Random: an earlier check left running could guess the next number and answer for a foreign item.
-        worker.ticket = secrets.randbits(62)
-        worker.deadline = time.monotonic() + limit
-        try:
-            if worker.process.send((kind, worker.ticket, key, extra), payload):
-                self._on_sent(worker)
-            else:
-                self._selector.modify(worker.process.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
-        except WorkerLost as error:
-            self._on_lost(worker, str(error))
-
-    @staticmethod
-    def _on_sent(worker: _Worker) -> None:
-        """Start an item's clock once the worker has all of it."""
-        if worker.state == "sending" and worker.item is not None:
-            worker.state = "running"
-            worker.deadline = time.monotonic() + worker.item.batch.timeout
-
-    def _event(self, key: selectors.SelectorKey, events: int) -> None:
-        worker: _Worker | None = key.data
-        if worker is None or worker not in worker.pool.workers:
+        """Have the worker import a check, unless it has."""
+        if spec.key in worker.loaded:
             return
-        try:
-            if events & selectors.EVENT_WRITE and worker.process.flush():
-                self._selector.modify(worker.process.sock, selectors.EVENT_READ, worker)
-                self._on_sent(worker)
-            if events & selectors.EVENT_READ:
-                self._receive(worker)
-                if key.fd == worker.process.death_fd:
-                    self._on_lost(worker, "it ended")
-        except WorkerLost as error:
-            self._on_lost(worker, str(error))
-
-    def _receive(self, worker: _Worker) -> None:
-        for reply in worker.process.receive():
-            if reply.get("id") != worker.ticket or worker.state in {"idle", "sending"}:
-                raise WorkerLost("it sent an unexpected reply")
-            if worker.state == "booting":
-                self._on_booted(worker, reply)
-            elif worker.state == "loading":
-                self._on_loaded(worker, reply)
-            else:
-                self._on_answered(worker, reply)
-
-    def _on_booted(self, worker: _Worker, reply: Mapping[str, Any]) -> None:
-        worker.process.finish_boot(reply)
-        worker.pool.boot_failures = 0
-        level = reply.get("ready")
-        if worker.pool.kind.confined and isinstance(level, dict):
-            self.confinement = {str(name): str(reached) for name, reached in level.items()}
-        self._next(worker)
-
-    def _on_loaded(self, worker: _Worker, reply: Mapping[str, Any]) -> None:
-        spec = worker.loading
-        assert spec is not None
+        assert worker.process is not None
+        # With the search path of now: a notebook may have extended it since the worker started.
+        reply = worker.process.ask(
+            "load", spec.key, search_path(), pickle.dumps(spec), seconds=LOAD_SECONDS, bell=self._bell.fileno()
+        )
         if "e" in reply or "m" in reply:
             failure = reply.get("e")
-            failure = failure if isinstance(failure, dict) else {"type": "MemoryError", "message": _cap(worker)}
-            self._unloadable(worker, f"{failure.get('type')}: {failure.get('message')}", str(failure.get("trace", "")))
-        else:
-            worker.loaded.add(spec.key)
-        self._next(worker)
+            failure = failure if isinstance(failure, dict) else {"type": "MemoryError", "message": _cap(spec)}
+            raise _UnloadableError(f"{failure.get('type')}: {failure.get('message')}", str(failure.get("trace", "")))
+        worker.loaded.add(spec.key)
 
-    def _unloadable(self, worker: _Worker, why: str, trace: str = "") -> None:
-        """Fail all items of a check that cannot be imported: the next worker could not either."""
-        spec, item = worker.loading, worker.item
-        assert spec is not None
-        worker.pool.specs.pop(spec.key, None)
-        message = f"a worker cannot load it: {why}"
-        if item is not None:
-            worker.item = None
-            item.batch.put(item.index, Outcome("broken", message=message, trace=trace))
-            self._break(worker.pool, message, trace, spec.key)
-
-    def _on_answered(self, worker: _Worker, reply: Mapping[str, Any]) -> None:
-        item = worker.item
-        assert item is not None
+    def _answer(self, worker: _Worker, item: Item) -> Outcome:
+        assert worker.process is not None
+        batch = item.batch
+        reply = worker.process.ask(
+            "run",
+            batch.spec.key,
+            batch.timeout,
+            batch.payloads[item.index],
+            seconds=batch.timeout,
+            bell=self._bell.fileno(),
+        )
         if reply.get("m"):
-            self._on_lost(worker, f"it ran out of memory ({_cap(worker)})")
-            return
-        outcome = _outcome(item, reply)
-        worker.item = None
-        item.batch.put(item.index, outcome)
-        self._next(worker)
+            raise WorkerLost(f"it ran out of memory ({_cap(batch.spec)})")
+        return _outcome(item, reply)
 
-    def _next(self, worker: _Worker) -> None:
-        """Assign an idle worker its own item, the next of the queue, or a check to load."""
-        pool = worker.pool
-        if worker not in pool.workers:
-            return
-        worker.loading = None
-        if worker.item is not None:
-            self._assign(worker, worker.item)
-        elif pool.queue:
-            self._assign(worker, pool.queue.popleft())
-        elif (spec := next((spec for key, spec in pool.specs.items() if key not in worker.loaded), None)) is not None:
-            self._load(worker, spec)
-        else:
-            worker.state = "idle"
-            pool.idle.append(worker)
-
-    def _pause(self) -> float | None:
-        workers = [worker for pool in self._pools.values() for worker in pool.workers]
-        ends = [worker.deadline for worker in workers if worker.state != "idle"]
-        ends += [pool.retry_at for pool in self._pools.values() if pool.boot_failures and (pool.queue or pool.minimum)]
-        pause = max(0.0, min(ends) - time.monotonic()) if ends else None
-        if any(worker.process.death_fd is None for worker in workers):
-            return min(0.05, pause) if pause is not None else 0.05
-        return pause
-
-    def _expire(self) -> None:
-        now = time.monotonic()
-        overdue: list[_Worker] = []
-        for pool in self._pools.values():
-            for worker in list(pool.workers):
-                late = worker.state != "idle" and now >= worker.deadline
-                dead = worker.process.death_fd is None and worker.process.dead()
-                if not late and not dead:
-                    continue
-                try:
-                    self._receive(worker)  # its answer may have arrived: this thread was late, not the worker
-                except WorkerLost as error:
-                    self._on_lost(worker, str(error))
-                    continue
-                if dead:
-                    self._on_lost(worker, "it ended")
-                elif worker in pool.workers and worker.state != "idle" and time.monotonic() >= worker.deadline:
-                    overdue.append(worker)
-                    self._record_timeout(worker)
-        for worker in overdue:
-            self._on_late(worker)
-
-    @staticmethod
-    def _record_timeout(worker: _Worker) -> None:
-        """Record timeouts before any worker is killed: killing takes time, and would delay the records."""
-        item = worker.item
-        if worker.state == "running" and item is not None:
-            worker.item = None
-            limit = item.batch.timeout
-            took = limit + time.monotonic() - worker.deadline
-            item.batch.put(item.index, Outcome("timeout", message=f"killed after {limit:g} s", seconds=took))
-
-    def _on_late(self, worker: _Worker) -> None:
-        if worker.state == "running":
-            self._remove(worker)
-            self._start(worker.pool)
-        elif worker.state == "loading":
-            self._unloadable(worker, f"it takes longer than {LOAD_SECONDS:g} s")
-            self._remove(worker)
-        else:
-            self._on_lost(worker, "it did not respond in time")
-
-    def _on_lost(self, worker: _Worker, why: str) -> None:
-        """Replace a worker that died or broke the protocol. Its item gets one retry on a fresh worker."""
-        pool, item = worker.pool, worker.item
-        if worker not in pool.workers:
-            return
-        log = worker.process.boot_log()
-        state = worker.state
-        how = self._remove(worker, grace=0.5)
-        why = how or why
-        if state == "booting":
-            self._no_worker(pool, f"{why}. It printed: {log}" if log else why, item)
-        elif state == "loading":
-            if item is not None and item.lost_loads < BOOT_ATTEMPTS - 1:
-                item.lost_loads += 1
-                self._start(pool, item)
-            else:
-                self._unloadable(worker, f"the worker was lost while loading: {why}")
-        elif item is not None and not item.died:
-            item.died = True
-            self._start(pool, item)
-        elif item is not None:
-            item.batch.put(item.index, Outcome("died", message=f"two workers were lost: {why}"))
-            self._start(pool)
-
-    def _remove(self, worker: _Worker, grace: float = 0.0) -> str:
-        pool, process = worker.pool, worker.process
-        if worker in pool.idle:
-            pool.idle.remove(worker)
-        pool.workers.remove(worker)
-        self._selector.unregister(process.sock)
-        if process.death_fd is not None:
-            self._selector.unregister(process.death_fd)
-        return process.kill(grace)
+    def _unloadable(self, pool: _Pool, item: Item, error: _UnloadableError) -> None:
+        """Fail all items of a check that cannot be imported: the next worker could not either."""
+        key = item.batch.spec.key
+        with self._changed:
+            same = [each for each in pool.queue if each.batch.spec.key == key]
+            pool.queue = collections.deque(each for each in pool.queue if each.batch.spec.key != key)
+        _fail([item, *same], str(error), error.trace)
 
 
-def _cap(worker: _Worker) -> str:
-    memory = worker.pool.kind.memory
+def _fail(items: Iterable[Item], message: str, trace: str = "") -> None:
+    for item in items:
+        item.put(Outcome("broken", message=message, trace=trace))
+
+
+def _cap(spec: CheckSpec) -> str:
+    memory = spec.memory
     return "no memory limit" if memory is None else f"{memory / (1 << 20):g} MiB; set memory= or {MEMORY_VARIABLE}"
 
 

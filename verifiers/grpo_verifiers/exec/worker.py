@@ -21,7 +21,8 @@ from grpo_verifiers.exec.printed import OutputCapture
 from grpo_verifiers.exec.wire import pack_reply, read_call, to_rows
 from grpo_verifiers.sandbox import confine
 from grpo_verifiers.sandbox.crowd import LOOK, MAX_PROCESSES, TOO_MANY, YIELD, Crowd
-from grpo_verifiers.sandbox.inside import proc
+from grpo_verifiers.sandbox.inside import kernel, proc
+from grpo_verifiers.sandbox.inside.wipe import wipe
 
 
 def _silence() -> None:
@@ -63,8 +64,6 @@ def _serve(sock: socket.socket) -> None:
                 importlib.invalidate_caches()
                 checks[key] = pickle.loads(payload).load()  # noqa: S301 - from the trainer
             else:
-                # A timer of the system kills it if the trainer cannot.
-                signal.setitimer(signal.ITIMER_REAL, 2 * extra + 10)
                 reply["v"] = printed.after_first(_run(checks[key], payload))
         except MemoryError:
             reply["m"] = True
@@ -73,9 +72,6 @@ def _serve(sock: socket.socket) -> None:
             reply["e"] = dict(fields, message=printed.after(fields["message"]))
         if os.getpid() != me:  # a check forked and its child came back here
             os._exit(0)
-        with contextlib.suppress(ValueError):
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
         if kind == "load":
             helpers = proc.descendants(me)  # started while importing: they live as long as this worker
         elif proc.has_children():
@@ -86,14 +82,19 @@ def _serve(sock: socket.socket) -> None:
 
 
 def keep(
-    worker: int, trainer: int, *, most: int | None = MAX_PROCESSES, overrun: Callable[[], None] | None = None
+    worker: int,
+    trainer: int,
+    *,
+    most: int | None = MAX_PROCESSES,
+    overrun: Callable[[], None] | None = None,
+    folder: str = "",
 ) -> NoReturn:
     """Wait for the end of the worker or of the trainer (a pidfd), then end everything below; end as the worker did.
 
     No check runs here, so none can block this process. Beyond ``most`` processes below this one all are
-    ended at once, and ``overrun`` is called.
+    ended at once, and ``overrun`` is called. ``folder`` is removed at the end: the trainer may be dead.
     """
-    confine.adopt_orphans()
+    kernel.adopt_orphans()
     watch = select.poll()
     ended = os.pidfd_open(worker)
     for fd in (ended, trainer):
@@ -106,7 +107,10 @@ def keep(
                 overrun()
             os._exit(TOO_MANY)
     status = os.waitpid(worker, 0)[1] if ended in ready else 0
-    proc.end_descendants(os.getpid(), last=proc.is_tracker)
+    proc.end_descendants(os.getpid())
+    if folder:
+        with contextlib.suppress(OSError):
+            wipe(folder)
     if os.WIFSIGNALED(status):
         with contextlib.suppress(OSError):  # SIGKILL
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
@@ -115,16 +119,12 @@ def keep(
 
 
 def _fork_keeper(parent: int, most: int | None) -> int:
-    """Continue in a child, with this process as its keeper; returns the process id of the worker's parent.
-
-    A system without pidfds gets no keeper.
-    """
-    try:
+    """Continue in a child, with this process as its keeper, whose process id is returned."""
+    folder, keeper, trainer = os.environ["TMPDIR"], os.getpid(), -1
+    with contextlib.suppress(ProcessLookupError):
         trainer = os.pidfd_open(parent)
-    except (AttributeError, OSError):
-        return parent
-    keeper = os.getpid()
-    if os.getppid() != parent:  # it died, and its number may be another's by now
+    if trainer < 0 or os.getppid() != parent:  # it died, and its number may be another's by now
+        wipe(folder)
         os._exit(0)
     confine.limit(None)
     worker = os.fork()
@@ -132,7 +132,7 @@ def _fork_keeper(parent: int, most: int | None) -> int:
         os.closerange(3, trainer)
         os.closerange(trainer + 1, 1 << 16)
         _silence()
-        keep(worker, trainer, most=most)
+        keep(worker, trainer, most=most, folder=folder)
     os.setpgid(0, 0)  # without its keeper, so that all of a group can be stopped at once
     os.close(trainer)
     return keeper
@@ -150,7 +150,7 @@ def main(
         return
     _, number, _, stage = boot[0]
     confine.limit(stage["memory"])
-    adopted = confine.adopt_orphans()
+    kernel.adopt_orphans()
     if serve is _serve and not stage["folder"]:
         os.nice(YIELD)
     level = confine.confine(stage["folder"]) if stage["folder"] else {}
@@ -158,7 +158,6 @@ def main(
     sys.argv = [""]
     _silence()
     os.register_at_fork(after_in_child=lambda: os.close(sock.detach()) if sock.fileno() >= 0 else None)
-    level["orphans"] = "adopted" if adopted else "none"
     sock.sendall(pack_reply({"id": number, "s": 0.0, "ready": level, "group": os.getpgrp()}))
     with contextlib.suppress(ConnectionError):
         serve(sock)

@@ -1,7 +1,6 @@
 """The judge: a rubric, a model, a score."""
 
 import asyncio
-import hashlib
 import json
 import os
 import re
@@ -20,11 +19,12 @@ from grpo_verifiers.judge._request import (
     JudgeRefusalError,
     JudgeRequestError,
     ask,
-    requests_to,
+    turns_for,
 )
 from grpo_verifiers.judge._score import read_score
 from grpo_verifiers.options import IsPattern, Range, TagName
 from grpo_verifiers.reading.thinking import answer_part
+from grpo_verifiers.redaction import redact_text
 from grpo_verifiers.verdict import Status, Verdict, excused
 
 # Capitals only: people paste the key itself here by mistake, and a key must not reach a message.
@@ -58,20 +58,16 @@ def _option_problems(
 
 
 def _url_problems(base_url: str) -> list[str]:
-    expected = "expected the API's address up to /chat/completions, such as http://localhost:8000/v1"
     try:
         parts = urllib.parse.urlsplit(base_url)
-        named = bool(parts.hostname) and parts.port != 0
-    except ValueError as error:
-        return [f"base_url is not an address ({error}), {expected}."]
-    if parts.username is not None or parts.password is not None:
-        return [f"base_url holds a user or password; name the key's variable in api_key_env, {expected}."]
-    named = named and parts.scheme in {"http", "https"} and base_url.isprintable()
-    if not named or parts.query or parts.fragment:
-        return [f"base_url is {show(base_url)}, {expected}."]
-    if parts.path.rstrip("/").endswith("/completions"):
-        return [f"base_url is {show(base_url)}, and /chat/completions is added to it: {expected}."]
-    return []
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        parts, good = urllib.parse.urlsplit(""), False
+    more = parts.username or parts.password or parts.query or parts.fragment
+    if good and not more and base_url.isprintable() and not parts.path.rstrip("/").endswith("/completions"):
+        return []
+    expected = "expected the API's address before /chat/completions, without a user, password or query"
+    return [f"base_url is {show(redact_text(base_url))}, {expected}, such as http://localhost:8000/v1."]
 
 
 def _body_problems(body: Mapping[str, Any]) -> list[str]:
@@ -108,7 +104,6 @@ async def judge(
     retries: Annotated[int, Range(0, 20)] = 4,
     backoff: Annotated[float, Range(0, 60)] = 1.0,
     give_up_after: Annotated[float, Range(0.01, 3000)] = 300.0,
-    cache_size: Annotated[int, Range(0)] = 4096,
     max_characters: Annotated[int, Range(2)] = 60_000,
     think: TagName | None = "think",
 ) -> Verdict:
@@ -157,7 +152,6 @@ async def judge(
         backoff: seconds before the first retry, doubled each time.
         give_up_after: seconds for everything: waiting for one's turn, attempts and pauses. Keep the verifier's own
             ``timeout`` above it, which counts as the completion's fault.
-        cache_size: verdicts to remember; identical pending requests are merged. 0: no cache.
         max_characters: of each text; a longer one is cut in the middle, with a note.
         think: tag of the thinking section to hide from the judge; None shows everything.
     """
@@ -173,14 +167,13 @@ async def judge(
     body: dict[str, Any] = {"model": model, "stream": False, **(extra_body or {})}
     body |= {} if temperature is None else {"temperature": temperature}
     body |= {} if max_tokens is None else {"max_tokens": max_tokens}
-    question = json.dumps([body, rubric, low, high, score_pattern, sections], sort_keys=True)
-
     until = time.monotonic() + give_up_after
 
     async def work() -> Verdict:
         chat = messages(rubric, low, high, sections, ask_for_score=score_pattern is None)
         try:
-            reply = await ask(endpoint, {**body, "messages": chat}, until)
+            async with turns_for(endpoint.url, concurrency):
+                reply = await ask(endpoint, {**body, "messages": chat}, until)
         except JudgeRequestError as error:
             return excused(f"the judge failed: {error}"[:400])
         try:
@@ -190,10 +183,8 @@ async def judge(
             raise JudgeRefusalError(f"{error}"[:400]) from error
         return Verdict(score, detail=show(reply[-300:], 300))
 
-    key = hashlib.sha256(f"{endpoint.url}\0{question}".encode()).hexdigest()
-    future = submit_http(requests_to(endpoint.url, concurrency, cache_size).verdict(key, work))
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(future), give_up_after)
+        return await asyncio.wait_for(asyncio.wrap_future(submit_http(work())), give_up_after)
     except TimeoutError:
         return excused(f"the judge failed: no verdict after {give_up_after:g} s")
 

@@ -22,7 +22,7 @@ a last box that is not closed                  unparsable               none
 ``-\boxed{5}``, ``\boxed{5}^2``, not \boxed{5} unparsable               none
 ``41 = 42``, a chain with a false link         wrong                    none
 ``17\times 23`` for 391, ``\sqrt{16}`` for 4   wrong                    ``evaluated=False``
-``(x+1)^2`` for the prompt "Expand (x+1)^2"    wrong                    ``copies=True``
+``(x+1)^2`` for the prompt "Expand (x+1)^2"    wrong                    none
 ``\sum``, ``\int``, ``\lim`` for a value       unparsable               none
 ``\frac{2}{4}`` for ``\frac12``                wrong                    ``reduced=False``
 ``5\text{ m}`` for ``5\text{ cm}``             wrong                    ``units="ignore"``
@@ -36,7 +36,7 @@ for 25, ``\int f = 25`` for 25
 ``0.333...`` for ``\frac13``                   unparsable               none: ``0.\overline{3}``, ``0.(3)`` are right
 ``3rd`` for 3, ``no`` for ``false``            wrong                    none
 ``x^2+c`` for ``x^2+C``                        correct                  none
-``204`` or ``204_6`` for ``204_5``             wrong                    ``bases="ignore"`` (first of the two)
+``204`` or ``204_6`` for ``204_5``             wrong                    none
 ``[1, 2]`` for ``(1, 2)``, items in wrong order wrong                   none
 ``0.333`` or ``0.3334`` for ``\frac13``         wrong                    ``decimals=3`` (first of the two)
 ``0.3333`` for ``\frac13``, ``3.1416`` for pi  correct                  ``decimals=0``
@@ -44,7 +44,7 @@ for 25, ``\int f = 25`` for 25
 for ``x > 2``, ``x^2 < 1`` for ``-1 < x < 1``
 ``BA`` for ``AB`` as the only answer           wrong                    none
 ``0.5`` for 50%, 10 for 10%                    correct                  ``percent="value"`` rejects the second
-``1000,99`` for 1000.99                        correct                  ``decimal_comma=False``
+``1000,99`` for 1000.99                        correct                  none
 ``x = 5`` for 5, ``2x+1`` for ``y = 2x+1``     correct                  none
 ``|x| < 1``, ``]-1, 1[``, ``x > -1 and x < 1``, correct                 none
 ``x > -1, x < 1`` for ``-1 < x < 1``
@@ -81,7 +81,7 @@ __all__ = ["check_golds", "fast", "math"]
 
 
 def fast(completion: str, answer: str, prompt: Any = None, **options: Any) -> Verdict | None:
-    """The verdict of :func:`math` where exact arithmetic gives it at once, in bounded time on any input; else None."""
+    """The verdict of :func:`math` if a bounded amount of work gives it, on any input; else None."""
     from grpo_verifiers.math.judge import judge_bounded
 
     return judge_bounded(completion, answer, options_of(**options), prompt=prompt_text(prompt))
@@ -121,12 +121,9 @@ def math(
     evaluated: bool = True,
     reduced: bool = True,
     units: Matching = "match",
-    bases: Matching = "match",
     percent: Percent = "either",
     decimals: Decimals = 4,
-    decimal_comma: bool = True,
     think: TagName | None = "think",
-    copies: bool = False,
 ) -> Verdict:
     r"""Score 1 where the completion's final answer is the gold answer.
 
@@ -139,8 +136,7 @@ def math(
     Scores: 1 correct; 0 wrong; 0 unparsable (no answer stated, or one that cannot be read); 0 timeout; None, not
     applicable, where ``answer`` cannot be read.
 
-    Run it in a worker process with a deadline: nearly all answers are decided in microseconds, but values at many
-    digits are not bounded.
+    Run it in a worker process with a deadline: nearly all answers are decided in microseconds, but not all.
 
     Args:
         completion: the model's text.
@@ -154,17 +150,12 @@ def math(
         evaluated: the answer must be worked out as far as the gold is.
         reduced: fractions of integers must be in lowest terms, unless the gold's are not.
         units: ``"match"``: a unit may be left out, but not be another one. ``"ignore"``: units never matter.
-        bases: ``"match"``: a number with a base needs the same base. ``"ignore"``: the subscript may be left out.
         percent: ``"either"``: 10% is both 10 and 0.1. ``"value"``: it is 0.1 only.
         decimals: a decimal of this many significant digits or more, rounded or cut correctly, may replace an
             irrational or repeating value; 0 requires exact values.
-        decimal_comma: ``1000,99`` may mean 1000.99.
         think: tag of a thinking section that is left out, like those of common models; None leaves nothing out.
-        copies: a formula of the prompt may be the answer.
     """
-    from grpo_verifiers.math.judge import judge_fully
+    from grpo_verifiers.math.judge import judge
 
-    options = options_of(
-        conflicts, last_number, evaluated, reduced, units, bases, percent, decimals, decimal_comma, think, copies
-    )
-    return judge_fully(completion, answer, options, prompt_text(prompt))
+    options = options_of(conflicts, last_number, evaluated, reduced, units, percent, decimals, think)
+    return judge(completion, answer, options, prompt_text(prompt))

@@ -14,23 +14,17 @@ from grpo_verifiers.reading.phrases import hash_answers, last_number, phrases
 from grpo_verifiers.reading.thinking import answer_part
 
 MAX_STATEMENTS = 64
+NO_ANSWER = "no answer found"
 _STRUCK = re.compile(r"\**(?:~~|<(?:s|del|strike)>)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class StatedAnswers:
-    """The answers in a completion.
-
-    Attributes:
-        answers: the statements that count, distinct, in order.
-        every: all statements of that form, where only the last one counts.
-        asides: weaker statements of the same text; a different answer in one of them is a contradiction.
-        problem: the reason why there is no answer to judge.
-    """
+    """The distinct answers that count, in order; or the reason for their absence."""
 
     answers: tuple[str, ...] = ()
-    every: tuple[str, ...] = ()
-    asides: tuple[str, ...] = ()
+    every: tuple[str, ...] = ()  # all statements of the form, where only the last one counts
+    asides: tuple[str, ...] = ()  # weaker statements; a different answer in one of them is a contradiction
     problem: str = ""
 
 
@@ -58,8 +52,8 @@ def extract(completion: str, options: Options) -> StatedAnswers:
         return _select([value for value, _ in sentences], [], options)
     if options.last_number and (number := last_number(text)) is not None:
         return StatedAnswers((number,))
-    problem = "no answer found" if text.strip() or not completion.strip() else "nothing outside the thinking section"
-    return StatedAnswers(problem=problem)
+    nothing = completion.strip() and not text.strip()
+    return StatedAnswers(problem="nothing outside the thinking section" if nothing else NO_ANSWER)
 
 
 def _select(strong: list[str], weak: list[str], options: Options) -> StatedAnswers:

@@ -22,14 +22,7 @@ MAX_INTEGER = 10**MAX_DIGITS
 
 @dataclass(frozen=True)
 class Gold:
-    """A gold answer.
-
-    Attributes:
-        text: the answer itself, without boxes, delimiters or the prose of a solution around it.
-        node: its tree; None if this grammar cannot read it.
-        option: the letter of a multiple-choice answer that is stored with its text.
-        problem: why there is no tree, or no answer at all.
-    """
+    """A gold answer without the prose around it, its tree or the problem, and its letter if it is an option."""
 
     text: str
     node: Node | None = None

@@ -1,23 +1,19 @@
-"""From a completion and a gold answer to a verdict: exact arithmetic first, then many digits.
-
-``judge_bounded`` is bounded and runs in the trainer; ``judge_fully`` needs a worker with a deadline.
-"""
+"""From a completion and a gold answer to a verdict, in the trainer within a budget of work."""
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 from grpo_verifiers.base.golds import ColumnReport, GoldProblem
 from grpo_verifiers.math.compare.answers import any_form, compare, expand_signs
-from grpo_verifiers.math.compare.leaf import Leaf, Outcome, precise, quick
+from grpo_verifiers.math.compare.leaf import Outcome
 from grpo_verifiers.math.copied import is_copied
 from grpo_verifiers.math.extract import StatedAnswers, extract
 from grpo_verifiers.math.gold import Gold, as_text, gold_of, option_of
 from grpo_verifiers.math.grammar.read import MAX_LONG, other_reading, read, strip_delimiters, without_text_commands
-from grpo_verifiers.math.grammar.tokens import MAX_CHARS, ParseError
-from grpo_verifiers.math.options import Options, option_for
+from grpo_verifiers.math.grammar.tokens import ParseError
+from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.remarks import as_chain, without_remarks
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.values.work import is_final
@@ -26,39 +22,32 @@ from grpo_verifiers.reading.phrases import last_number, phrases
 from grpo_verifiers.verdict import Status, Verdict
 
 MAX_DETAIL = 200
-MAX_HINTED = 120  # characters of a refused answer for which other options are tried
-_UNDONE = re.compile("not carried out|unevaluated|multiplied out|an expression")
-HINT = 10_000  # units of work for it
 _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
 _PLAIN = frozenset({"n", "/", "big"})  # no remark can be inside these
-Decide = Callable[[str, str, Options], Outcome]  # one stated answer, the gold's text, the policies
 
 
 def judge_bounded(
     completion: str, answer: Any, options: Options, units: int = INLINE, prompt: str = ""
 ) -> Verdict | None:
-    """The verdict if exact arithmetic decides it in ``units`` of work; None if values at many digits have to."""
+    """The verdict if ``units`` of work give it; else None."""
     try:
         with limited(units):
-            return _judge(completion, answer, options, prompt, decide)
+            return judge(completion, answer, options, prompt)
     except OverBudgetError:
         return None
 
 
-def _judge(completion: str, answer: Any, options: Options, prompt: str, decide_one: Decide) -> Verdict | None:
+def judge(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict:
+    """The verdict on a completion; without a budget it needs a worker with a deadline."""
     opened = _gold_and_answers(completion, answer, options)
     if isinstance(opened, Verdict):
         return opened
-    verdict, (gold, stated) = combine(*opened, options, decide_one), opened
-    if verdict is None or gold.node is None:
+    verdict, (gold, stated) = combine(*opened, options), opened
+    if gold.node is None or verdict.score != 1.0 or not prompt or is_final(gold.node) or len(stated.answers) > 1:
         return verdict
-    if verdict.score != 1.0:
-        return _with_option(verdict, completion, gold, stated, options)
-    if not prompt or options.copies:
+    if not is_copied(stated.answers[0], gold.node, prompt):
         return verdict
-    if is_final(gold.node) or len(stated.answers) > 1 or not is_copied(stated.answers[0], gold.node, prompt):
-        return verdict
-    return _verdict(Status.WRONG, "a formula of the prompt, word for word; copies=True lets it count")
+    return _verdict(Status.WRONG, "a formula of the prompt, word for word")
 
 
 def _gold_and_answers(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, StatedAnswers]:
@@ -73,90 +62,39 @@ def _gold_and_answers(completion: str, answer: Any, options: Options) -> Verdict
         return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}"[:MAX_DETAIL])
     stated = extract(completion, options)
     if stated.problem:
-        return _with_option(_verdict(Status.UNPARSABLE, stated.problem), completion, gold, stated, options)
+        return _verdict(Status.UNPARSABLE, stated.problem)
     return gold, stated
 
 
-def _with_option(verdict: Verdict, completion: str, gold: Gold, stated: StatedAnswers, options: Options) -> Verdict:
-    """A refusal with the option that would accept the answer; without it if the answer is long."""
-
-    def accepts(changed: Options) -> bool:
-        same = (changed.conflicts, changed.last_number) == (options.conflicts, options.last_number)
-        count = stated if same else extract(completion, changed)
-        answer = None if count.problem else combine(gold, count, changed, decide)
-        return answer is not None and answer.score == 1.0
-
-    count = len(stated.every or stated.answers)
-    last = stated.answers[-1] if count else completion
-    several = count > 1 and (options.conflicts == "reject" or (gold.node or ("",))[0] in {"list", "set"})
-    names = ["conflicts"] if several else _policies(verdict.detail, gold, last) if count else ["last_number"]
-    if not names or len(last) > (MAX_HINTED if count else MAX_CHARS):
-        return verdict
-    try:
-        with limited(HINT):
-            option = option_for(options, names, accepts)
-    except OverBudgetError:
-        return verdict
-    detail = f"{verdict.detail[: MAX_DETAIL - 60]}; {option} would accept it"
-    return replace(verdict, detail=detail) if option else verdict
-
-
-def _policies(reason: str, gold: Gold, answer: str) -> list[str]:
-    """Options that a refusal may be due to."""
-    kind, both = gold.node[0] if gold.node is not None else "", gold.text + answer
-    causes = {
-        "evaluated": _UNDONE.search(reason), "reduced": "lowest terms" in reason, "units": kind in {"unit", "currency"},
-        "bases": kind == "base", "percent": "%" in both or "percent" in both, "decimals": "." in both,
-        "decimal_comma": "," in both,
-    }  # fmt: skip
-    return [name for name, cause in causes.items() if cause]
-
-
-def combine(gold: Gold, stated: StatedAnswers, options: Options, decide_one: Decide) -> Verdict | None:
+def combine(gold: Gold, stated: StatedAnswers, options: Options) -> Verdict:
     """The verdict over all statements of a completion: every one has to be right, so the first that is not decides."""
     several = len(stated.answers + stated.every) > 1
     if several and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
-        parts = _parts(stated, gold, options, decide_one)
-        if parts is None:
-            return None
-        stated = StatedAnswers(parts, asides=stated.asides)
-    undecided = False
+        stated = StatedAnswers(_parts(stated, gold, options), asides=stated.asides)
     for text in stated.answers:
         spend(20 + len(text) // 128)
         status = Status.WRONG
         try:
-            outcome, reason = decide_one(text, gold.text, options)
+            outcome, reason = decide(text, gold.text, options)
         except ParseError as error:
             outcome, reason, status = False, f"the answer cannot be read: {error}", Status.UNPARSABLE
-        if outcome is False and len(stated.answers) > 1:
+        if not outcome and len(stated.answers) > 1:
             return _verdict(Status.WRONG, f"{len(stated.answers)} different answers are stated")
-        if outcome is False:
+        if not outcome:
             return _verdict(status, reason)
-        undecided = undecided or outcome is None
     for text in stated.asides:
         spend(20 + len(text) // 128)
         if _contradicts(text, gold, options):
             return _verdict(Status.WRONG, f"another answer is stated too: {text[:40]}")
-    return None if undecided else _verdict(Status.CORRECT, "")
+    return _verdict(Status.CORRECT, "")
 
 
 @lru_cache(maxsize=2048)
-def decide(text: str, gold: str, options: Options) -> Outcome:
-    """Compare one stated answer with the gold one, exactly.
-
-    Completions of one prompt repeat their answers, so results are cached.
-
-    Raises:
-        ParseError: the stated answer cannot be read.
-    """
-    return decide_with(text, gold, options, quick)
-
-
-def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outcome:
-    """Compare one stated answer with the gold one; ``leaf`` decides plain expressions."""
+def decide(text: str, gold_text: str, options: Options) -> Outcome:
+    """Compare one stated answer with the gold one; ParseError if it cannot be read. Answers of a prompt repeat."""
     gold = gold_of(gold_text)
     if gold.node is None:
-        return None, gold.problem
+        return False, gold.problem
     if len(text) > MAX_LONG:
         raise ParseError(f"an answer of more than {MAX_LONG} characters")
     if _single_spaced(text) == _single_spaced(gold.text):
@@ -174,45 +112,45 @@ def decide_with(text: str, gold_text: str, options: Options, leaf: Leaf) -> Outc
         and all(node[0] == "v" and len(node[1]) == 1 for node in gold.node[1:])
     ):
         return False, "one of several options where all are expected"
-    if (chain := as_chain(text, gold.node)) is not None and _is_right(chain, gold, options, leaf):
+    if (chain := as_chain(text, gold.node)) is not None and _is_right(chain, gold, options):
         return True, ""
     try:
         node = read(text)
         if node[0] == "text" and gold.node[0] != "text" and " " in node[1]:
             node = _in_sentence(text, options) or node
     except (ParseError, RecursionError) as error:
-        if _is_right_without_remarks(text, gold.node, options, leaf):
+        if _is_right_without_remarks(text, gold.node, options):
             return True, ""
         if (inner := _in_sentence(text, options)) is None:
             raise ParseError("nested too deeply" if isinstance(error, RecursionError) else str(error)) from error
         node = inner
-    outcome, reason = compare(gold.node, node, options, leaf)
-    if outcome is False and options.decimal_comma and "list" in (node[0], gold.node[0]) and node[0] != gold.node[0]:
+    outcome, reason = compare(gold.node, node, options)
+    if not outcome and "list" in (node[0], gold.node[0]) and node[0] != gold.node[0]:
         first = other_reading(gold.text) if gold.node[0] == "list" else gold.node
         second = other_reading(text) if node[0] == "list" else node
-        if first and second and is_final(first) and compare(first, second, options, leaf)[0]:
+        if first and second and is_final(first) and compare(first, second, options)[0]:
             return True, ""
-    if outcome is not True and node[0] not in _PLAIN and _is_right_without_remarks(text, gold.node, options, leaf):
+    if not outcome and node[0] not in _PLAIN and _is_right_without_remarks(text, gold.node, options):
         return True, ""
     return outcome, reason
 
 
-def _is_right(chain: str, gold: Gold, options: Options, leaf: Leaf) -> bool:
+def _is_right(chain: str, gold: Gold, options: Options) -> bool:
     """True if an answer in two forms is right in both."""
     if gold.node is None or (node := _read_or_none(chain)) is None:
         return False
     # f (7) names 7 and does not say it twice
     exact = () if node[0] != "rel" else node[1][-2:-1] if node[2].endswith("~=") else node[1][-2:]
-    return compare(gold.node, node, options, leaf)[0] is True and all(
-        compare(gold.node, term, any_form(options), leaf)[0] for term in exact
+    return compare(gold.node, node, options)[0] and all(
+        compare(gold.node, term, any_form(options))[0] for term in exact
     )
 
 
-def _is_right_without_remarks(text: str, gold: Node, options: Options, leaf: Leaf) -> bool:
+def _is_right_without_remarks(text: str, gold: Node, options: Options) -> bool:
     """True if an answer without its remarks is right; False if that cannot be read."""
     rest = without_remarks(text, gold)
     node = None if rest is None else _read_or_none(rest)
-    return node is not None and compare(gold, node, options, leaf)[0] is True
+    return node is not None and compare(gold, node, options)[0]
 
 
 def _in_sentence(text: str, options: Options) -> Node | None:
@@ -230,19 +168,17 @@ def _read_or_none(text: str) -> Node | None:
         return None
 
 
-def _parts(stated: StatedAnswers, gold: Gold, options: Options, decide_one: Decide) -> tuple[str, ...] | None:
-    """Several boxes as one list: one for each item, and perhaps a last one that repeats them all; None: undecided."""
+def _parts(stated: StatedAnswers, gold: Gold, options: Options) -> tuple[str, ...]:
+    """Several boxes as one list: one for each item, and perhaps a last one that repeats them all."""
     if stated.every:
         node = _read_or_none(stated.every[-1])
         listed = node is not None and node[0] in {"list", "set"}
         return stated.answers if listed else (", ".join(map(strip_delimiters, stated.every)),)
     answers = stated.answers
     try:
-        last = decide_one(answers[-1], gold.text, options)[0]
+        last = decide(answers[-1], gold.text, options)[0]
     except ParseError:
         last = False
-    if last is None:
-        return None
     items = answers[:-1] if last else answers
     joined = ", ".join(strip_delimiters(item) for item in items)
     return (joined, answers[-1]) if last else (joined,)
@@ -254,7 +190,7 @@ def _contradicts(text: str, gold: Gold, options: Options) -> bool:
         return False
     try:
         node = read(text)
-        return is_final(node) and decide(text, gold.text, options)[0] is False
+        return is_final(node) and not decide(text, gold.text, options)[0]
     except (ParseError, RecursionError):
         return False
 
@@ -269,22 +205,6 @@ def _normal_words(text: str) -> str:
 
 def _verdict(status: Status, detail: str) -> Verdict:
     return Verdict(1.0 if status is Status.CORRECT else 0.0, status, detail[:MAX_DETAIL])
-
-
-def judge_fully(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict:
-    """The verdict on a completion; never undecided."""
-    # every comparison of decide_fully is decided, so only the type checker can see a None here
-    verdict = _judge(completion, answer, options, prompt, decide_fully)
-    return verdict or Verdict(0.0, Status.WRONG, "not equal")
-
-
-@lru_cache(maxsize=2048)
-def decide_fully(text: str, gold: str, options: Options) -> Outcome:
-    """Compare one stated answer with the gold one by all means."""
-    outcome, reason = decide(text, gold, options)
-    if outcome is None:
-        outcome, reason = decide_with(text, gold, options, precise)
-    return (False, "not shown to be equal") if outcome is None else (outcome, reason)
 
 
 def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | None:

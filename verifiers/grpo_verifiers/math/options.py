@@ -1,7 +1,6 @@
 """The options of the math verifier: which statements count as the answer, and which answers are equal."""
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -22,32 +21,12 @@ class Options:
     evaluated: bool = True
     reduced: bool = True
     units: Matching = "match"
-    bases: Matching = "match"
     percent: Percent = "either"
     decimals: Decimals = 4
-    decimal_comma: bool = True
     think: TagName | None = "think"
-    copies: bool = False
 
 
 DEFAULTS = Options()
-_LENIENT: tuple[tuple[str, Any], ...] = (
-    ("last_number", True), ("evaluated", False), ("reduced", False), ("units", "ignore"), ("bases", "ignore"),
-    ("percent", "either"), ("decimals", 3), ("decimals", 2), ("decimal_comma", True), ("conflicts", "last"),
-    ("conflicts", "reject"),
-)  # fmt: skip
-
-
-def option_for(options: Options, names: Collection[str], accepts: Callable[[Options], bool]) -> str:
-    """The first of these options that accepts a refused answer, written as a Python keyword; empty if none does."""
-    for name, other in _LENIENT:
-        stricter = name == "decimals" and 0 < options.decimals < int(other)
-        unused = name in names and not stricter and getattr(options, name) != other
-        if unused and accepts(replace(options, **{name: other})):
-            return f"{name}={other!r}"
-    return ""
-
-
 _NAMES = [field.name for field in fields(Options)]
 
 

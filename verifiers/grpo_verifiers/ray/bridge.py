@@ -35,9 +35,9 @@ RECOUNT_SECONDS = 15.0
 PER_WORKER = 2
 """Calls that an actor holds for each of its workers: the next is there when one has ended."""
 MOST_WORKERS = 8
-"""Workers of one actor, unless set: small actors spread better, large ones share the cost of a process."""
-MOST_DEATHS, MOST_MOVES = 2, 4
-"""Lost actor processes, and lost nodes, from which a call itself is blamed."""
+"""Workers of one actor: small actors spread better, large ones share the cost of a process."""
+MOST_LOSSES = 3
+"""Lost actors from which a call itself is blamed."""
 MOST_STARTS = 3
 """Starts in a row that may fail while no actor lives."""
 SPARE = 900.0
@@ -52,8 +52,7 @@ class _Call:
     payload: bytes
     timeout: float
     rows: int | None
-    deaths: int = 0
-    moves: int = 0
+    losses: int = 0
     deadline: float = 0.0
 
 
@@ -99,7 +98,6 @@ class Bridge:
             ClusterError: no actor runs, and none can be started.
         """
         threading.Thread(target=self._read, name="trainer", daemon=True).start()
-        self._say({"ready": {"nodes": sum(bool(node["Alive"]) for node in self._ray.nodes())}})
         ticked = -BEAT_SECONDS
         while True:
             with contextlib.suppress(queue.Empty):
@@ -125,11 +123,7 @@ class Bridge:
 
     def _on_spec(self, _: int, key: str, extra: Any, payload: bytes) -> None:
         del extra
-        if key not in self._specs:
-            self._specs[key] = self._ray.put(payload)
-            for actor in self._actors:
-                if actor.ready:
-                    self._warm(actor, key)
+        self._specs.setdefault(key, self._ray.put(payload))
 
     def _on_run(self, number: int, key: str, extra: tuple[float, int | None], payload: bytes) -> None:
         self._queue.append(_Call(number, key, payload, *extra))
@@ -146,7 +140,7 @@ class Bridge:
             self._recount()
         for actor in list(self._actors):
             if any(now >= call.deadline for call in actor.calls.values()):
-                self._lose(actor, "it did not answer in time", blame=True)
+                self._lose(actor, "it did not answer in time")
         while len(self._actors) < self._target and now >= self._retry_at:
             self._start()
         if any(actor.ready for actor in self._actors) or not (self._queue or self._specs):
@@ -161,8 +155,8 @@ class Bridge:
         sizes = [each.get("CPU", 0.0) for each in offers if not resource or each.get(resource, 0)]
         sizes = [size for size in sizes if size > 0] or [1.0] * ranks  # none yet: ask for some
         if not self._actors:  # all actors have one size, chosen at the start
-            self._cpus = float(self._settings["cpus"] or actor_size(sizes, ranks))
-        self._target = self._settings["actors"] or max(1, room(sizes, self._cpus) // ranks)
+            self._cpus = actor_size(sizes, ranks)
+        self._target = max(1, room(sizes, self._cpus) // ranks)
 
     @functools.cached_property
     def _station(self) -> Any:
@@ -206,11 +200,6 @@ class Bridge:
             )
         actor.ready, actor.node = True, str(about.get("node"))
         self._failures = 0
-        for key in self._specs:
-            self._warm(actor, key)
-
-    def _warm(self, actor: _Actor, key: str) -> None:
-        actor.handle.warm.remote(key, self._specs[key])
 
     def _dispatch(self) -> None:
         now = time.monotonic()
@@ -223,11 +212,11 @@ class Bridge:
 
     def _free(self, call: _Call) -> _Actor | None:
         """The free actor with the fewest calls; one without calls for a call that has lost an actor."""
-        most = 1 if call.deaths else PER_WORKER * self.workers
+        most = 1 if call.losses else PER_WORKER * self.workers
         able = [
             actor
             for actor in self._actors
-            if actor.ready and len(actor.calls) < most and not any(each.deaths for each in actor.calls.values())
+            if actor.ready and len(actor.calls) < most and not any(each.losses for each in actor.calls.values())
         ]
         return min(able, key=lambda actor: len(actor.calls), default=None)
 
@@ -238,7 +227,7 @@ class Bridge:
             try:
                 outcome = unpack_outcome(read_fields(reply), call.rows)
             except WireError as wrong:  # checked here: the trainer would end this process with all its actors
-                self._lose(actor, f"it {wrong}", blame=True)
+                self._lose(actor, f"it {wrong}")
                 return
             del actor.calls[call.number]
             self._answer(call, outcome)
@@ -246,11 +235,9 @@ class Bridge:
             del actor.calls[call.number]
             self._answer(call, Outcome("broken", message=f"the call of an actor failed: {_error_text(error)}"))
         else:
-            # Ray reports an ended or unreachable node; any other death is the actor's own process.
-            died = isinstance(error, self._ray.exceptions.ActorDiedError) and "node has died" not in str(error)
-            self._lose(actor, _error_text(error), blame=died)
+            self._lose(actor, _error_text(error))
 
-    def _lose(self, actor: _Actor, why: str, *, blame: bool = False) -> None:
+    def _lose(self, actor: _Actor, why: str) -> None:
         """Remove an actor: its calls move to other actors, a new one starts after a pause."""
         self._actors.remove(actor)
         with contextlib.suppress(Exception):
@@ -259,10 +246,9 @@ class Bridge:
         self._failures = 1 if actor.ready else self._failures + 1
         self._retry_at = time.monotonic() + min(30.0, 0.5 * 2 ** min(self._failures, 8))
         for call in reversed(actor.calls.values()):
-            call.deaths, call.moves = call.deaths + blame, call.moves + (not blame)
-            if call.deaths >= MOST_DEATHS or call.moves >= MOST_MOVES:
-                lost = f"{call.deaths + call.moves} actors were lost"
-                self._answer(call, Outcome("died", message=f"{lost}: {why}"))
+            call.losses += 1
+            if call.losses >= MOST_LOSSES:
+                self._answer(call, Outcome("died", message=f"{call.losses} actors were lost: {why}"))
             else:
                 self._queue.appendleft(call)
         if actor.ready:
@@ -275,17 +261,9 @@ class Bridge:
 
     def _shortage(self) -> str:
         """The reason why no actor has run for so long."""
-        reason = f"no actor has run for {self._settings['patience']:g} s"
-        size = f"{self._cpus:g} CPUs" + (
-            f" and the resource {self._settings['resource']!r}" * bool(self._settings["resource"])
-        )
-        with contextlib.suppress(Exception):
-            ask = concurrent.futures.ThreadPoolExecutor(1)
-            there, free = (
-                ask.submit(look).result(5).get("CPU", 0)
-                for look in (self._ray.cluster_resources, self._ray.available_resources)
-            )
-            reason += f" (each asks for {size} of one node; the cluster has {there:g} CPUs, {free:g} of them free)"
+        resource = self._settings["resource"]
+        size = f"{self._cpus:g} CPUs" + (f" and the resource {resource!r}" if resource else "")
+        reason = f"no actor has run for {self._settings['patience']:g} s (each asks for {size} of one node)"
         return reason + (f": {self._last_failure}" if self._last_failure else ".")
 
 

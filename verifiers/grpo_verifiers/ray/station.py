@@ -28,8 +28,6 @@ from grpo_verifiers.verdict import MAX_DETAIL, FailureKind
 
 JUDGES = ("mpmath", "jsonschema")
 """Packages with an influence on verdicts."""
-MOST_SPECS = 64
-"""Checks that a station remembers."""
 
 
 @functools.cache
@@ -61,13 +59,6 @@ class Station:
         about = {"node": platform.node(), "digest": code_digest(), "python": platform.python_version()}
         return json.dumps({**about, "pid": os.getpid()}).encode()
 
-    def warm(self, key: str, spec: bytes) -> bytes:
-        """Have its workers load a check."""
-        with contextlib.suppress(Exception):  # the first call reports the error
-            if not (check := self._spec(key, spec)).boxes:
-                self._runner.warm(check)
-        return b"{}"
-
     def run(self, key: str, spec: bytes, payload: bytes, timeout: float, rows: int | None) -> bytes:
         """The outcome of one call, packed."""
         try:
@@ -81,10 +72,6 @@ class Station:
     def _spec(self, key: str, spec: bytes) -> CheckSpec:
         with self._lock:
             if key not in self._specs:
-                while len(self._specs) >= MOST_SPECS:
-                    oldest = next(iter(self._specs))
-                    self._specs.pop(oldest)
-                    self._places.pop(oldest, None)
                 self._specs[key] = pickle.loads(spec)  # noqa: S301 - from the trainer
             return self._specs[key]
 

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grpo_verifiers.sandbox import cgroup
-from grpo_verifiers.sandbox.children import disown, end_process, off_stdio, socket_pair
-from grpo_verifiers.sandbox.cleaner import MARK
+from grpo_verifiers.sandbox.children import end_process, off_stdio, socket_pair
 from grpo_verifiers.sandbox.inside import proc
 from grpo_verifiers.sandbox.inside.wipe import wipe
-from grpo_verifiers.sandbox.leftovers import OwnFolder
+from grpo_verifiers.sandbox.leftovers import MARK, OwnFolder
 
 Level = Literal["full", "process", "none"]
 
@@ -93,8 +92,6 @@ class Box:
 
     def __init__(self, kind: BoxKind) -> None:
         """Start it and wait until it is ready; BoxError with the reason if it does not start."""
-        if sys.platform != "linux":
-            raise BoxError("programs run on Linux only")
         self.kind = kind
         self.reached: dict[str, str] = {}
         self.zygote = 0
@@ -247,16 +244,12 @@ class Box:
             return None
         return json.loads(message) if message else None
 
-    def end(self) -> None:
-        """End and reap the zygote with all its descendants. Safe to repeat."""
+    def close(self) -> None:
+        """End and reap the zygote with all its descendants, and remove its folders. Safe to repeat."""
         self.control.close()
         if self._process is not None:
             end_process(self._process, 0.5)  # it sees the connection end, and ends its program first
             self._process = None
-
-    def close(self) -> None:
-        """End the zygote and remove its folders. Safe to repeat."""
-        self.end()
         if self.cgroup is not None:
             self.cgroup.close()
             self.cgroup = None
@@ -267,19 +260,6 @@ class Box:
             self.folder = ""
         if self._uid_lock is not None:
             self._uid_lock.close()
-
-    def forget(self) -> None:
-        """In a forked child: drop the parent's box without changing it."""
-        self.control.close()
-        if self._process is not None:
-            disown(self._process)
-            self._process = None
-        if self.cgroup is not None:
-            self.cgroup.forget()
-            self.cgroup = None
-        if self._own:
-            self._own.forget()
-        self.folder = ""
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:

@@ -73,7 +73,9 @@ class Cgroup:
 
     def close(self) -> None:
         """Remove it after the end of its processes. Safe to repeat."""
-        self.forget_events()
+        if self._events >= 0:
+            os.close(self._events)
+            self._events = -1
         until = time.monotonic() + _CLOSING_SECONDS
         while self._folders:
             try:
@@ -85,19 +87,6 @@ class Cgroup:
                     time.sleep(0.002)
                     continue
             self._folders.pop().release()
-
-    def forget_events(self) -> None:
-        """Close the counter of memory events."""
-        if self._events >= 0:
-            os.close(self._events)
-            self._events = -1
-
-    def forget(self) -> None:
-        """In a forked child: drop the parent's cgroup."""
-        self.forget_events()
-        for folder in self._folders:
-            folder.forget()
-        self._folders = []
 
 
 def make() -> Cgroup | None:

@@ -8,7 +8,6 @@ import contextlib
 import os
 import resource
 import signal
-import sys
 from collections.abc import Collection, Mapping
 
 from grpo_verifiers.redaction.names import is_secret_variable
@@ -34,35 +33,21 @@ def clean_environment(env: Mapping[str, str], keep: Collection[str] = ()) -> dic
 
 def die_with(parent: int) -> None:
     """Have the kernel kill this process when the thread that started it ends, however the trainer dies."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            kernel.control(kernel.DEATH_SIGNAL, signal.SIGKILL, "dying with the trainer")
+    kernel.control(kernel.DEATH_SIGNAL, signal.SIGKILL, "dying with the trainer")
     if os.getppid() != parent:  # it died before the request
         os._exit(0)
-
-
-def adopt_orphans() -> bool:
-    """Make orphans below this process its children; False if the system cannot."""
-    with contextlib.suppress(OSError):
-        if sys.platform == "linux":
-            kernel.adopt_orphans()
-            return True
-    return False
 
 
 def limit(memory: int | None) -> None:
     """Cap the address space and keep memory out of core dumps."""
     kernel.no_core_dumps()
     if memory is not None:
-        with contextlib.suppress(ValueError, OSError):  # macOS refuses
-            kernel.cap(resource.RLIMIT_AS, memory, memory)
+        kernel.cap(resource.RLIMIT_AS, memory, memory)
 
 
 def confine(folder: str) -> dict[str, str]:
     """Give up network, privileges and all writing but in ``folder``; returns the level reached of each."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
-    if sys.platform != "linux":
-        return {"network": "none", "files": "none", "privileges": "none"}
     network = [_no_network()]
     files = privileges = "none"
     with contextlib.suppress(OSError):

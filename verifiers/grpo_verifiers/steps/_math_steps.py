@@ -90,7 +90,7 @@ def math_steps(
         completion_text: the completion as sampled.
         prompt: the question; equations quoted from it state nothing.
         turn_spans: the spans of the model's own turns; results of tools state nothing.
-        steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, turn, or a reference.
+        steps: the segmenter: blank_line, newline, numbered, tags, turn, or a reference.
         aggregate: the completion's score from those of its steps: min, mean, last or product.
         rounding: a decimal may be a correctly rounded value: ``10/3 = 3.33``.
         distinct: an equation that holds and differs from an earlier one by its numbers only (``2 + 3 = 5`` and

@@ -104,7 +104,7 @@ def prm(
             (Qwen2.5-Math-PRM). ``"shepherd"``: a language model whose next-token probabilities of ``good`` and ``bad``
             at the separator are the score (Math-Shepherd). ``"concat"``: token classification of question and steps
             put together as tokens, each step followed by the separator.
-        steps: the segmenter: blank_line, newline, numbered, sentence, statements, tags, turn, or a reference.
+        steps: the segmenter: blank_line, newline, numbered, tags, turn, or a reference.
         aggregate: the completion's score from those of its steps: min, mean, last or product.
         separator: the text after each step; by style ``<extra_0>``, ``ки``, a line end.
         system: system message of the chat template (style qwen).

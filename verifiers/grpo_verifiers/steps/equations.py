@@ -39,10 +39,7 @@ _ITEM = re.compile(r"^[ \t]*+(?:[-–*+•]|\(?(?:\d{1,3}|[a-zA-Z])[.)](?=[ \t]+
 _SIGNS = ("=", "≈", "≡", "approx", "simeq", "equiv", *WORD_SIGNS)
 _MARKUP = re.compile(r"</?[A-Za-z]\w{0,30}>")  # a tag ends the text before it
 _WORK = frozenset({"+", "-", "*", "/", "^", "**", "×", "÷", "·", "⋅", "−", "–", "!", "%", "√", "²", "³"})
-_SPOKEN = {"plus": "+", "minus": "-", "times": "*", "multiplied": "*", "divided": "/", "of": "*", "mod": "\\bmod"}
-_INTEGER_SIGNS = frozenset({"//", "%", "\\bmod"})
 _UNREAD = frozenset({":", "//", "\\bmod", "\\pmod", "\\mod", "\\pod"})
-_WITH_BY = frozenset({"multiplied", "divided"})
 _OPENERS, _CLOSERS = frozenset("([{"), frozenset(")]}")
 _ABOUT = frozenset({"\\approx", "\\simeq", "≈", "~="})
 _FUNCTIONS = frozenset({"sin", "cos", "tan", "log", "ln", "gcd", "lcm", "max", "min", "sqrt", "floor", "ceil"})
@@ -160,9 +157,6 @@ def _pieces(tokens: list[_Token]) -> list[Piece]:
             continue
         elif token.text in WORD_SIGNS and _states(current, following):
             current.append(token._replace(kind="rel"))
-        elif token.text in _SPOKEN and (skip := _spoken_length(token, current, tokens[at : at + 2])):
-            at += skip - 1
-            current.append(token._replace(kind="op", text=_SPOKEN[token.text]))
         elif (
             token.kind == "stop"
             or token.text in {"$", "."}
@@ -215,19 +209,6 @@ def _states(current: list[_Token], following: Edge) -> bool:
         return False
     worked = any(token.text in _WORK for token in current) and not any(token.kind == "other" for token in current)
     return worked and following is not None and (_begins_value(following) or following.text == "-")
-
-
-def _spoken_length(token: _Token, current: list[_Token], ahead: list[_Token]) -> int:
-    """Count the tokens of a spoken sign: "2 plus 2", "12 divided by 4", "20% of 50"; 0 where the word is no sign."""
-    length = 2 if token.text in _WITH_BY else 1
-    if length == 2 and (not ahead or ahead[0].text != "by"):
-        return 0
-    if not current or len(ahead) < length or not _begins_value(ahead[length - 1]):
-        return 0
-    if token.text == "of":  # of a share: 20% of 50, 2/3 of 12
-        share = current[-1].text == "%" or [part.text for part in current[-2:-1]] == ["/"]
-        return length if share else 0
-    return length if current[-1].kind == "num" or current[-1].text in {*_CLOSERS, "%", "!"} else 0
 
 
 def _begins_value(token: _Token) -> bool:
@@ -297,22 +278,12 @@ def _word(token: _Token) -> str:
     return token.text.lower().replace("’", "'")
 
 
-def _integer_division(part: list[_Token]) -> str:
-    """The value of ``17 mod 5``, ``17 % 5`` or ``17 // 5``."""
-    value, divisor = (token.text.replace(",", "") for token in (part[0], part[2]))
-    if not (value.isdecimal() and divisor.isdecimal() and len(value) + len(divisor) < 60 and int(divisor)):
-        return ""
-    return str(int(value) // int(divisor) if part[1].text == "//" else int(value) % int(divisor))
-
-
 def _side(part: list[_Token]) -> str:
     """The text of one side; empty if it cannot be read."""
     while part and part[0].text in {"*", "**"}:  # bold type
         part = part[1:]
     while part and part[-1].text in {"*", "**"}:
         part = part[:-1]
-    if len(part) == 3 and part[1].text in _INTEGER_SIGNS:
-        return _integer_division(part)
     if not part or any(token.text in _UNREAD or token.kind == "word" for token in part):
         return ""  # for example a ratio, a time, an integer division or a congruence
     if any(token.text == "%" and follower.kind == "num" for token, follower in pairwise(part)):

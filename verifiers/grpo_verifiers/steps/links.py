@@ -18,8 +18,7 @@ statement                                           verdict       because
 ``3 + 4 = 7!``                                      holds         as an exclamation
 ``\log 100 = 2``, ``\log 8 = 4``                    holds, wrong  a base that is not written is 10 or e
 ``\log 8 = 3``, ``\sin 30 = 0.5``                   unscored      right in base 2, in degrees, which are not written
-``20\% of 50 = 10``, ``2 plus 2 is 4``              holds         words between numbers that are signs
-``17 mod 5 = 3``, ``7 // 2 = 4``                    wrong         the value is at once there: unscored if right
+``20\% of 50 = 10``, ``17 mod 5 = 2``               unscored      only signs of arithmetic are read
 ``0 \cdot 5 = 0``, ``x + 0 = x``                    unscored      nothing to be right or wrong about
 ``2x + 3 = 7``, ``5 km = 500 m``                    unscored      a condition, a definition; units
 =================================================== ============= =====================================================
@@ -36,7 +35,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from grpo_verifiers.math.compare.leaf import precise, quick, with_base
+from grpo_verifiers.math.compare.leaf import UNKNOWN, same_value, with_base
 from grpo_verifiers.math.compare.quantities import angles, quantity
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
@@ -228,7 +227,7 @@ def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) ->
             pass
     if is_symbolic(left) or is_symbolic(right):
         # An identity holds; any other equation may be a definition or a condition.
-        return (Holds.YES, None) if sign == "=" and quick(left, right, _OPTIONS)[0] else nothing
+        return (Holds.YES, None) if sign == "=" and same_value(left, right, _OPTIONS)[0] else nothing
 
     compare = _about if sign == "~=" else partial(_equal, rounding=rounding, full=full)
     result = compare(left, right)
@@ -236,8 +235,8 @@ def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) ->
 
 
 def _equal(left: Node, right: Node, *, rounding: bool, full: bool) -> LinkVerdict:
-    outcome = (precise if full else quick)(left, right, _OPTIONS)[0]
-    if outcome is None:
+    outcome, reason = same_value(left, right, _OPTIONS)
+    if reason == UNKNOWN:
         return Holds.NOTHING if full else Holds.OPEN, None
     if outcome:
         return Holds.YES, None

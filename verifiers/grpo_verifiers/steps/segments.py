@@ -16,7 +16,7 @@ from grpo_verifiers.verdict import MAX_STEPS
 Span = tuple[int, int]
 Segmenter = Callable[[str], Sequence[Span]]
 
-_NAMES = ("blank_line", "newline", "numbered", "sentence", "statements", "tags")
+_NAMES = ("blank_line", "newline", "numbered", "tags")
 SEGMENTERS: Registry[Segmenter] = Registry(
     "segmenter",
     builtins={
@@ -44,7 +44,7 @@ def one_turn(text: str) -> list[Span]:
     >>> segment("add <result> 4", "turn", turn_spans=[(0, 4), (13, 14)])
     [(0, 4), (13, 14)]
     """
-    start = first_visible(text, 0, len(text))
+    start = len(text) - len(text.lstrip())
     return [(start, len(text))] if start < len(text) else []
 
 
@@ -68,9 +68,9 @@ def _blank(text: str) -> str:
 
 
 def segment(text: str, by: str = "newline", turn_spans: Sequence[Span] | None = None) -> list[Span]:
-    """The steps of a text.
+    r"""The steps of a text.
 
-    >>> segment("2 + 2 is 4. So it is 4.", "sentence")
+    >>> segment("2 + 2 is 4.\nSo it is 4.", "newline")
     [(0, 12), (12, 23)]
 
     Args:
@@ -126,8 +126,3 @@ def _check_spans(by: str, spans: Any, length: int) -> list[Span]:
 def tile(starts: Sequence[int], end: int) -> list[Span]:
     """Spans from each start to the next one, the last up to ``end``."""
     return list(zip(starts, [*starts[1:], end], strict=True)) if starts else []
-
-
-def first_visible(text: str, start: int, end: int) -> int:
-    """Offset of the first visible character in ``[start, end)``, else ``end``."""
-    return end - len(text[start:end].lstrip())

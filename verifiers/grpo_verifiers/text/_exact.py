@@ -25,10 +25,8 @@ def exact(
     *,
     tag: TagName | None = None,
     think: TagName | None = "think",
-    strip: bool = True,
     ignore_case: bool = False,
     collapse_whitespace: bool = False,
-    unicode: Literal["none", "NFC", "NFKC"] = "NFC",
 ) -> Verdict:
     """Score 1 where the completion, outside its thinking, is the answer and nothing else.
 
@@ -46,19 +44,15 @@ def exact(
         answer: the expected text or number; a list accepts any of its members. An empty one excludes the row.
         tag: take the content of ``<tag>…</tag>`` instead of the full text; several different contents score 0.
         think: tag of the thinking section that is left out; None leaves nothing out.
-        strip: ignore whitespace around both sides.
         ignore_case: compare regardless of case.
         collapse_whitespace: treat every run of whitespace as one space.
-        unicode: normal form of both sides. "NFKC" also folds wide letters, and turns "x²" into "x2".
     """
     golds = list(answer) if isinstance(answer, list | tuple | set | frozenset) else [answer]
     texts = [g if isinstance(g, str) else str(g) for g in golds if isinstance(g, str | int | float)]
 
     def fold(text: str) -> str:
-        text = text if unicode == "none" else unicodedata.normalize(unicode, text)
-        text = text.casefold() if ignore_case else text
-        text = " ".join(text.split()) if collapse_whitespace else text
-        return text.strip() if strip else text
+        text = unicodedata.normalize("NFC", text.casefold() if ignore_case else text)
+        return " ".join(text.split()) if collapse_whitespace else text.strip()
 
     accepted = {fold(text) for text in texts}
     if len(texts) < len(golds) or not texts or any(not text.strip() for text in accepted):
@@ -85,9 +79,8 @@ def regex(
     pattern: Annotated[str, IsPattern()],
     mode: Literal["fullmatch", "search"] = "fullmatch",
     think: TagName | None = "think",
-    strip: bool = True,
 ) -> Verdict:
-    r"""Score 1 where the pattern matches the completion outside its thinking.
+    r"""Score 1 where the pattern matches the completion outside its thinking, without white space around it.
 
     >>> regex("Answer: 42", pattern="Answer: [0-9]+").score
     1.0
@@ -109,9 +102,6 @@ def regex(
             newlines". ``$`` also matches before a final newline; ``\Z`` does not.
         mode: "fullmatch" must match all of the text, "search" any part of it: easily met by listing candidates.
         think: tag of the thinking section that is left out; None leaves nothing out, for patterns of format.
-        strip: leave whitespace around the text out.
     """
-    text = answer_part(completion, think)
-    text = text.strip() if strip else text
-    match = getattr(re.compile(pattern), mode)(text)
+    match = getattr(re.compile(pattern), mode)(answer_part(completion, think).strip())
     return Verdict(1.0, detail=f"matched {show(match.group())}") if match else Verdict(0.0, detail="no match")

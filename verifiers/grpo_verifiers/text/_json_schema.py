@@ -3,9 +3,9 @@
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal
-from urllib.parse import urljoin
 
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors import VerifierFailedError
@@ -143,18 +143,13 @@ def _build(text: str) -> Any:
     dialect = specification_with(cls.META_SCHEMA.get("$schema", cls.META_SCHEMA.get("id")))
     registry = REGISTRY.with_resource(schema.get("$id", ""), dialect.create_resource(schema)).crawl()
     own = set(registry) - set(REGISTRY)
-    resolver = registry.resolver(schema.get("$id", ""))
     for ref in _refs(schema):
-        base = ref.partition("#")[0]
-        if base and not any(urljoin(uri, base) in registry for uri in own):
-            raise ValueError(
-                f"the reference {ref!r} lies outside the schema, and nothing is fetched: copy it to $defs."
-            )
-        if not base and len(own) == 1:
-            try:
-                resolver.lookup(ref)
-            except Unresolvable as error:
-                raise ValueError(f"the reference {ref!r} points to nothing in the schema.") from error
+        for uri in own:
+            with suppress(Unresolvable):
+                registry.resolver(uri).lookup(ref)
+                break
+        else:
+            raise ValueError(f"the reference {ref!r} is not in the schema, and nothing is fetched: copy it to $defs.")
     # A registry without a retrieval function: the library's default one opens URLs.
     return cls(schema, registry=REGISTRY)
 

@@ -3,15 +3,15 @@
 import math
 import re
 from fractions import Fraction
-from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
+from grpo_verifiers.math.extract import NO_ANSWER, extract
+from grpo_verifiers.math.gold import gold_text
+from grpo_verifiers.math.options import options_of
 from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.options import Range, TagName
-from grpo_verifiers.reading.boxes import answer_tags, boxes, stated_boxes
-from grpo_verifiers.reading.phrases import hash_answers, phrases
 from grpo_verifiers.reading.thinking import answer_part
 from grpo_verifiers.verdict import Status, Verdict, excused
 
@@ -23,7 +23,6 @@ _MARKS = r"(?:\\[$%]|[$€£%*\s])*+"
 _WHOLE = re.compile(rf"{_MARKS}(?P<sign>[+-]?){_MARKS}(?P<top>{_ONE})(?:\s*/\s*(?P<bottom>{_ONE}))?{_MARKS}\.?{_MARKS}")
 _ANY = re.compile(rf"(?<![\w.])[+-]?(?:{_ONE})(?:/(?:{_ONE}))?(?!\w)")
 _THIN = re.compile(r"(?<=[0-9])(?:\\[,;!: ]|\{,\})(?=[0-9]{3}(?![0-9]))")
-_HASHES = re.compile(r"####([^\n]*)")
 _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x2212: "-", 0x3000: " "}
 _POWER = re.compile(
     r"(?<=[0-9.])\s{0,5}(?:\\times|\\cdot|[×·⋅*xX])\s{0,5}10\s?\^\s?(?:\{\s?([+-]?[0-9]{1,6})\s?\}|([+-]?[0-9]{1,6}))"
@@ -50,7 +49,7 @@ def numeric(
     *,
     rel_tol: Annotated[float, Range(0, 1, open_high=True)] = 1e-9,
     abs_tol: Annotated[float, Range(0, finite=True)] = 0.0,
-    source: Literal["auto", "boxed", "tag", "hashes", "whole", "last"] = "auto",
+    source: Literal["auto", "last"] = "auto",
     conflicts: Literal["last", "reject"] = "last",
     think: TagName | None = "think",
 ) -> Verdict:
@@ -77,11 +76,9 @@ def numeric(
             the row.
         rel_tol: tolerance as a share of the answer.
         abs_tol: tolerance in absolute terms.
-        source: "boxed": ``\boxed{…}``; "tag": ``<answer>…</answer>``; "hashes": the rest of a line after ``####``;
-            "whole": the text is the number; "auto": the first three and "the answer is …", all that occur, else
-            "whole"; "last": the last number anywhere, which pays for rambling.
-        conflicts: "last": the last box or tag counts, else the last number after ``####``, else the last of "the answer
-            is …". "reject": different declared numbers score 0.
+        source: "auto": ``\boxed{…}`` or ``<answer>…</answer>``, else a number after ``####``, else "the answer is …",
+            else the full text, as ``math`` reads them; "last": the last number anywhere, which pays for rambling.
+        conflicts: "last": the last statement of the strongest form counts. "reject": different ones score 0.
         think: tag of the thinking section that is left out; None leaves nothing out.
     """
     expected = _gold(answer)
@@ -138,45 +135,17 @@ def _gold(answer: Any) -> Fraction | None:
         return Fraction(str(answer)) if math.isfinite(answer) else None
     if not isinstance(answer, str):
         return None
-    for parts in (_HASHES.findall(answer)[-1:], [box.content for box in boxes(answer).items[-1:]]):
-        if parts:
-            return parse_number(parts[0])
-    return parse_number(answer)
+    return parse_number(gold_text(answer))
 
 
 def _declared_texts(completion: str, *, source: str, conflicts: str, think: str | None) -> tuple[list[str], str]:
-    """The texts that a completion states as its number, in order of the forms; or the reason for their absence."""
-    text = answer_part(completion, think)
-    strict = conflicts == "reject"
-    everything = [text] if text.strip() else []
+    """The texts that a completion states as its number; or the reason for their absence."""
     if source == "last":
-        return _ANY.findall(_plain(text))[-1:], ""
-    if source == "whole":
-        return everything, ""
-    if source == "hashes":
-        return _HASHES.findall(text)[0 if strict else -1 :], ""
-    fields: list[Any] = []
-    if source in {"auto", "boxed"}:
-        fields, problem = stated_boxes(text, last_only=not strict)
-        if problem:
-            return [], problem
-    if source in {"auto", "tag"}:
-        fields = sorted([*fields, *answer_tags(text)], key=attrgetter("start"))
-    forms = [[each.content for each in fields]]
-    if source == "auto":
-        prose = phrases(text)
-        # "The answer is in the box" states no number, and four hashes also start a heading.
-        forms += [_numbers(hash_answers(text)), _numbers([value for value, _ in prose])]
-    if not strict:
-        forms = [form[-1:] for form in forms if form][:1]
-    return [part for form in forms for part in form] or (everything if source == "auto" else []), ""
-
-
-def _numbers(parts: list[str]) -> list[str]:
-    """The parts that are numbers, each value once, in the order of their last statement."""
-    numbers: dict[Fraction, str] = {}
-    for part in parts:
-        if (value := parse_number(part, units=True)) is not None:
-            numbers.pop(value, None)
-            numbers[value] = part
-    return list(numbers.values())
+        return _ANY.findall(_plain(answer_part(completion, think)))[-1:], ""
+    stated = extract(completion, options_of(conflicts=conflicts, think=think))
+    if stated.problem == NO_ANSWER:
+        text = answer_part(completion, think)
+        return ([text], "") if text.strip() else ([], "")
+    # "The answer is in the box" states no number
+    asides = [text for text in stated.asides if parse_number(text, units=True) is not None]
+    return [*stated.answers, *asides], stated.problem

@@ -6,21 +6,16 @@ keywords that ``get_json_schema`` never uses are left to the function.
 """
 
 import json
-import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from grpo_verifiers.errors.messages import cut, show, unknown
 from grpo_verifiers.options import Range, fits
 from grpo_verifiers.tools.part import Method
 
-MAX_DEPTH = 64
-"""Nested lists and mappings: functions that walk through a value do so by recursion."""
 MAX_SIZE = 1_000_000
-"""Characters and items of all arguments together."""
-MAX_BITS = 16_384
-"""Bits of an integer: 4,932 digits."""
-
+"""Characters of all arguments together, as JSON."""
+_DEEP = "the arguments are nested too deep."
 
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "string": (lambda value: isinstance(value, str), "a string"),
@@ -56,10 +51,12 @@ def argument_problem(method: Method, arguments: Any) -> str | None:
     if missing:
         has = f" It takes: {', '.join(properties)}." if len(properties) > 1 else ""
         return f"{method.name}: the argument {missing[0]!r} is missing.{has}"
-    for name, value in arguments.items():
-        if (problem := _value_problem(name, value, properties[name])) is not None:
-            return f"{method.name}: {problem}"
-    return None
+    try:
+        problems = (_value_problem(name, value, properties[name]) for name, value in arguments.items())
+        problem = next(filter(None, problems), None)
+    except RecursionError:
+        problem = _DEEP
+    return None if problem is None else f"{method.name}: {problem}"
 
 
 def _value_problem(where: str, value: Any, schema: Any) -> str | None:
@@ -120,35 +117,14 @@ def _equal(value: Any, other: Any) -> bool:
 
 
 def _size_problem(arguments: Mapping[Any, Any]) -> str | None:
-    """The problem with a value that is too deep, too large, or no JSON; stops at the limits."""
-    left = MAX_SIZE
-    stack: list[tuple[Any, int]] = [(arguments, 1)]
-    while stack:
-        value, depth = stack.pop()
-        left -= 1
-        if isinstance(value, str):
-            left -= len(value)
-        elif isinstance(value, Mapping | list | tuple):
-            if depth > MAX_DEPTH:
-                return f"the arguments are nested more than {MAX_DEPTH} deep."
-            left -= len(value)
-            if left >= 0:
-                inner: Collection[Any] = value
-                if isinstance(value, Mapping):
-                    left -= sum(len(key) for key in value if isinstance(key, str))
-                    inner = value.values()
-                stack += [(item, depth + 1) for item in inner]
-        elif isinstance(value, int):
-            if value.bit_length() > MAX_BITS:
-                return f"the arguments hold an integer of {value.bit_length()} bits, the maximum is {MAX_BITS}."
-        elif isinstance(value, float):
-            if not math.isfinite(value):
-                return f"the arguments hold {value}, which is not a JSON number."
-        elif value is not None:
-            return f"the arguments hold {_text(value)} ({type(value).__name__}), which is not a JSON value."
-        if left < 0:
-            return f"the arguments are too large: more than {MAX_SIZE:,} characters and items."
-    return None
+    """The problem with arguments that are too large, or no JSON."""
+    try:
+        size = len(json.dumps(arguments, allow_nan=False))
+    except RecursionError:
+        return _DEEP
+    except (TypeError, ValueError) as error:
+        return f"the arguments are not JSON: {error}."
+    return f"the arguments have {size:,} characters, the maximum is {MAX_SIZE:,}." if size > MAX_SIZE else None
 
 
 def _text(value: Any) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.exec.process import WorkerKind, WorkerLost, WorkerProcess, search_path
-from grpo_verifiers.exec.scheduler import BOOT_ATTEMPTS, BOOT_SECONDS, LOAD_SECONDS, SEND_SECONDS
-from grpo_verifiers.exec.wire import ReplyBuffer, WireError, pack_call, receive_replies
+from grpo_verifiers.exec.process import SEND_SECONDS, WorkerKind, WorkerLost, WorkerProcess, search_path
+from grpo_verifiers.exec.scheduler import BOOT_ATTEMPTS, BOOT_SECONDS, LOAD_SECONDS
+from grpo_verifiers.exec.wire import ReplyBuffer, WireError, receive_replies
 from grpo_verifiers.sandbox.children import socket_pair
 from grpo_verifiers.sandbox.crowd import MAX_PROCESSES
 from grpo_verifiers.tools.part import ToolPart
@@ -100,10 +100,10 @@ class Nursery:
             except Exception as error:
                 raise VerifierFailedError(f"no process for tools could be started: {error}") from error
             try:
-                first = self._wait(process, BOOT_SECONDS)
+                first = process.answer(BOOT_SECONDS)
                 payload = pickle.dumps(self._parts)
                 reply = self._ask(process, "load", search_path(), payload, seconds=LOAD_SECONDS)
-            except WorkerLost as error:
+            except (WorkerLost, TimeoutError) as error:
                 log = process.boot_log()
                 how = process.kill(0.5) or str(error)
                 raise VerifierFailedError(f"the process for tools did not start: {how}. {log}".strip()) from error
@@ -121,27 +121,10 @@ class Nursery:
     def _ask(
         self, process: WorkerProcess, kind: str, extra: Any, payload: bytes = b"", *, seconds: float, fd: int = -1
     ) -> Mapping[str, Any]:
-        number = secrets.randbits(62)
-        process.sock.settimeout(SEND_SECONDS)
         try:
-            process.sock.sendall(pack_call((kind, number, "", extra), payload))
-            if fd >= 0:
-                socket.send_fds(process.sock, [b"F"], [fd])
+            return process.ask(kind, "", extra, payload, seconds=seconds, fd=fd)
         except OSError as error:
-            raise WorkerLost(str(error)) from error
-        reply = self._wait(process, seconds)
-        if reply.get("id") != number:
-            raise WorkerLost("it sent an unexpected reply")
-        return reply
-
-    @staticmethod
-    def _wait(process: WorkerProcess, seconds: float) -> Mapping[str, Any]:
-        process.sock.settimeout(seconds)
-        while not (replies := process.receive()):
-            pass
-        if len(replies) != 1:
-            raise WorkerLost("it sent an unexpected reply")
-        return replies[0]
+            raise WorkerLost(str(error) or "it did not respond in time") from error
 
 
 class Fork:

@@ -8,7 +8,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -89,18 +89,14 @@ def key_text(key: Any) -> str:
     """
     if key is None:
         return ""
-    if isinstance(key, str):
-        text = str.__str__(key)
-    else:
-        several = isinstance(key, Mapping | set | frozenset | list | tuple) or _lists(key)
-        text = _key_part(key) if several else _without_address(key, str(key))
+    text = str.__str__(key) if isinstance(key, str) else _key_part(key, str)
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     if len(text) <= MAX_TEXT:
         return text
     return f"{text[: MAX_TEXT - 64]} [{len(text)} characters, {blake2b(text.encode(), digest_size=16).hexdigest()}]"
 
 
-def _key_part(value: Any) -> str:
+def _key_part(value: Any, spell: Callable[[Any], str] = repr) -> str:
     if isinstance(value, Mapping):
         pairs = sorted((_key_part(name), _key_part(each)) for name, each in value.items())
         return "{" + ", ".join(f"{name}: {each}" for name, each in pairs) + "}"
@@ -110,14 +106,10 @@ def _key_part(value: Any) -> str:
         return "[" + ", ".join(map(_key_part, value)) + "]"
     if isinstance(value, tuple):
         return "(" + ", ".join(map(_key_part, value)) + (",)" if len(value) == 1 else ")")
-    if _lists(value):
+    # The text of an array omits its middle.
+    if not isinstance(value, type) and callable(getattr(value, "tolist", None)):
         return _key_part(value.tolist())
-    return repr(value) if isinstance(value, str) else _without_address(value, repr(value))
-
-
-def _lists(value: Any) -> bool:
-    """True for an array or a tensor, whose own text omits the middle."""
-    return not isinstance(value, type) and callable(getattr(value, "tolist", None))
+    return repr(value) if isinstance(value, str) else _without_address(value, spell(value))
 
 
 def _without_address(value: Any, text: str) -> str:

@@ -79,7 +79,7 @@ def _fork(loaded: list[tuple[ToolPart, Any]], fd: int, memory: int | None) -> in
     try:
         confine.die_with(parent)
         os.setsid()
-        confine.adopt_orphans()
+        kernel.adopt_orphans()
         me = os.getpid()
         child = os.fork()
         if child:
@@ -92,7 +92,7 @@ def _fork(loaded: list[tuple[ToolPart, Any]], fd: int, memory: int | None) -> in
         confine.die_with(me)
         os.setsid()
         os.nice(YIELD)
-        confine.adopt_orphans()
+        kernel.adopt_orphans()
         if memory is not None:
             with contextlib.suppress(ValueError, OSError), open("/proc/self/statm", "rb") as file:  # noqa: PTH123
                 mapped = int(file.read().split()[0]) * resource.getpagesize()

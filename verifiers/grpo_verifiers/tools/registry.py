@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args
 
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import label_problem, short
@@ -265,21 +265,15 @@ def duplicate_names(tools: Sequence[ToolPart], environments: Sequence[ToolPart] 
     """
     problems = []
     owners: dict[str, str] = {}
-    for part in tools:
-        for method in part.methods:
-            if method.name in owners:
-                problems.append(
-                    f"two tools are called {method.name!r} ({owners[method.name]} and {part.reference}): the model "
-                    "could not choose. Remove one, or give it a label."
-                )
-            owners.setdefault(method.name, part.reference)
-    for part in environments:
+    for part in (*tools, *environments):
         problems += [
-            f"environment {part.label!r}: its method {method.name!r} has the name of a tool ({owners[method.name]}): "
-            "the model could not choose. Give the tool a label, or rename the method."
-            for method in part.methods
-            if method.name in owners
+            f"{part.kind} {part.label!r}: {name!r} is the name of another tool ({owners[name]}): the model could not "
+            "choose. Remove one, give a tool a label, or rename the method."
+            for name in (method.name for method in part.methods)
+            if name in owners
         ]
+        if part.kind != "environment":
+            owners |= {method.name: part.reference for method in part.methods}
     labels: dict[str, ToolPart] = {}
     for part in (*tools, *environments):
         before = labels.setdefault(part.label, part)
@@ -321,20 +315,10 @@ def _missing_packages(fn: Any) -> list[str]:
     return [f"it needs the package {name}: pip install 'grpo-plus[{extra}]'." for name, extra in needs]
 
 
-@dataclass(frozen=True)
-class PartDescription:
-    """A tool or an environment for people.
+class PartDescription(NamedTuple):
+    """A tool or an environment for people; ``problems`` are why it has no methods to show."""
 
-    Attributes:
-        kind: ``tool`` or ``environment``.
-        keywords: its options.
-        methods: the methods for the model, without options of the config.
-        problems: why it has no methods to show.
-    """
-
-    kind: str
     name: str
-    timeout: float
     keywords: tuple[str, ...]
     methods: tuple[Method, ...]
     problems: tuple[str, ...]
@@ -357,7 +341,7 @@ def show_part(name: str, base: Path | str | None = None) -> PartDescription:
     where = "" if is_environment else f"{definition.name}: "
     keywords = tuple(keywords_of(_configurable(fn), _of_the_model(fn, {})))
     problems = [f"{where}{each}" for each in problems]
-    return PartDescription(kind, definition.name, definition.timeout, keywords, tuple(methods), tuple(problems))
+    return PartDescription(definition.name, keywords, tuple(methods), tuple(problems))
 
 
 def _reference(fn: Any) -> str | None:

@@ -13,45 +13,17 @@ NOT_TOOLS = ("reset", "get_reward", "get_turn_reward", "state_key")
 
 
 def signature_problems(fn: Callable[..., Any], hidden: Collection[str] = ()) -> list[str]:
-    """Reasons why a function has no schema, except the types of its hints and the arguments of its docstring.
-
-    The model does not fill ``hidden`` parameters.
-    """
+    """Parameters that have no place in a schema; the model does not fill ``hidden`` ones."""
     problems = []
     for each in inspect.signature(fn).parameters.values():
-        if each.name in hidden:
-            if each.kind is each.POSITIONAL_ONLY:
-                problems.append(f"the parameter {each.name!r} is set by the config, and cannot be set by name.")
-            continue
-        if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}:
+        if each.kind is each.POSITIONAL_ONLY:
+            problems.append(f"the parameter {each.name!r} is positional only: arguments come by name.")
+        elif each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD} and each.name not in hidden:
             stars = "*" if each.kind is each.VAR_POSITIONAL else "**"
             problems.append(f"it takes {stars}{each.name}, which has no schema: name each argument.")
-        elif each.kind is each.POSITIONAL_ONLY:
-            problems.append(f"the argument {each.name!r} is positional only: the model gives arguments by name.")
-        elif each.annotation is each.empty:
-            problems.append(f"the argument {each.name!r} has no type hint: write {each.name}: str, or its type.")
-    doc = inspect.getdoc(fn)
-    if not doc or not doc.strip():
-        problems.append("it has no docstring to describe it to the model.")
-    else:
-        problems += _description_problems(fn, doc.strip(), hidden)
     if inspect.iscoroutinefunction(fn):
         problems.append("it is async: write a plain function, which runs in a process of its own.")
     return problems
-
-
-def _description_problems(fn: Callable[..., Any], doc: str, hidden: Collection[str]) -> list[str]:
-    try:
-        from transformers.utils.chat_template_utils import parse_google_format_docstring
-    except ImportError as error:
-        raise KeywordError(_MISSING) from error
-    _, described, _ = parse_google_format_docstring(doc)
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [
-        f"its docstring does not describe the argument {name!r}: add a line '{name}: ...' below 'Args:'."
-        for name, each in inspect.signature(fn).parameters.items()
-        if name not in {*hidden, *(described or {})} and each.kind not in several
-    ]
 
 
 def schema_of(fn: Callable[..., Any], name: str, hidden: Collection[str] = ()) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import warnings
 
 from .names import bound_by, unknown_names
 
+PYTHON = ("python", "py", "python3", "py3", "ipython", "ipython3", "pypy", "pypy3")
+"""Names of fenced blocks with a program, in lower case."""
 _SESSION = (">>>", "In [", "$ ", "!", "%", "pip ", "python ")
 _PLAIN = (
     ast.Import,

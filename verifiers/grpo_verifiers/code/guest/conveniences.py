@@ -1,24 +1,26 @@
 """Adapt parts of the standard library that need rights which a box refuses.
 
 This is no protection: it runs in the program, which may undo it. ``multiprocessing`` needs semaphores in
-``/dev/shm`` and signals: its processes, locks and shared memory fail at once with a reason. Where Landlock leaves modes
+``/dev/shm`` and signals: its processes, locks and shared memory fail with a reason. Where Landlock leaves modes
 and times of other files open, those of files in the program's folder stay as they are: changing them does nothing.
 """
 
 import os
 import sys
 import types
-from collections.abc import Sequence
 from typing import Any
 
 _PERHAPS = ("chmod", "lchmod", "utime")
-_REFUSED = ("multiprocessing.heap", "multiprocessing.popen_fork", "multiprocessing.shared_memory")
-_LOCKS = "multiprocessing.synchronize"
+_REFUSED = ("heap", "popen_fork", "shared_memory", "synchronize")
 
 
 def install() -> None:
-    """Prepare functions of ``os``, and imports."""
-    sys.meta_path.insert(0, _Finder())
+    """Prepare functions of ``os``, and modules of ``multiprocessing``."""
+    for name in _REFUSED:
+        module: Any = types.ModuleType(f"multiprocessing.{name}")
+        module.__getattr__ = _refuse
+        sys.modules[module.__name__] = module
+    module.Lock = _lock  # all that ``multiprocessing.pool.ThreadPool`` needs
     try:
         os.utime(".")
     except OSError:
@@ -27,23 +29,10 @@ def install() -> None:
                 _forgive(name)
 
 
-class _Finder:
-    """Refuse modules for processes and shared memory; ``multiprocessing.pool.ThreadPool`` only needs a lock."""
+def _lock(ctx: Any) -> Any:  # noqa: ARG001 - as it is called
+    import threading
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None) -> Any:  # noqa: ARG002 - as it is called
-        if name in _REFUSED:
-            _refuse(name)
-        loader: Any = self
-        return type(sys.__spec__)(name, loader) if name == _LOCKS else None
-
-    def create_module(self, spec: Any) -> None:
-        """Leave that to the interpreter."""
-
-    def exec_module(self, module: Any) -> None:
-        import threading
-
-        module.Lock = lambda ctx: threading.Lock()  # noqa: ARG005 - as it is called
-        module.__getattr__ = _refuse
+    return threading.Lock()
 
 
 def _refuse(name: str) -> None:

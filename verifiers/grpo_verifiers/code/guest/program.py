@@ -50,8 +50,6 @@ def serve(channel: socket.socket) -> None:
         _run_tests(channel, message["tests"])
     elif mode == "turns":
         _take_turns(channel, message["output"])
-    elif mode == "command":
-        _run_command(channel, message)
 
 
 def _source(message: dict[str, Any]) -> str:
@@ -286,15 +284,11 @@ class _Conversation:
     def refuse(self, why: str) -> BaseException:
         """Record that the program is to blame; the exception to raise."""
         self.uncrossed = self.uncrossed or ("refused", why)
-        return _RefusedError(why)
+        return _UncrossedError(why)
 
 
-class _UncrossableError(BaseException):
-    """A test passes the program a value that cannot cross; no ``except Exception`` of the test catches it."""
-
-
-class _RefusedError(BaseException):
-    """The program's value cannot cross; no ``except Exception`` of the test catches it either."""
+class _UncrossedError(BaseException):
+    """A value that cannot cross; no ``except Exception`` of the test catches it."""
 
 
 class _Stub:
@@ -317,7 +311,7 @@ class _Stub:
             if conversation.answers and error.data:
                 raise conversation.refuse(f"an answer led to {error}, which cannot be passed to {name}") from None
             conversation.uncrossed = conversation.uncrossed or ("uncrossable", f"passes {error} to {name}")
-            raise _UncrossableError from None
+            raise _UncrossedError from None
         if len(message) > MAX_MESSAGE:
             raise ValueTooLargeError(f"arguments of more than {MAX_MESSAGE} bytes")
         conversation.calls += 1
@@ -359,16 +353,6 @@ class _Stub:
 
 async def _soon(value: Any) -> Any:
     return value
-
-
-def _run_command(channel: socket.socket, message: dict[str, Any]) -> None:
-    """Become the interpreter of another language."""
-    with open(message["file"], "w", encoding="utf-8", errors="surrogatepass") as file:  # noqa: PTH123 - no pathlib here
-        file.write(message["source"])
-    try:
-        os.execv(message["argv"][0], message["argv"])  # noqa: S606 - from the parent
-    except OSError as error:
-        _send(channel, ["no command", _text_of(error)])
 
 
 def _module(name: str) -> types.ModuleType:

@@ -1,6 +1,6 @@
-r"""Two answers compared part by part: quantities, lists, tuples, intervals, sets, matrices, text; leaves by a callback.
+r"""Two answers compared part by part: quantities, lists, tuples, intervals, sets, matrices, text.
 
-Every comparison gives True, False or None (undecided: an algebra system has to look) and a short reason.
+Every comparison gives True or False and a short reason.
 
 A vector is ``(1, 2)``, a column or row of a matrix, or a sum of unit vectors such as ``3\mathbf{i} - 4\mathbf{j}``.
 """
@@ -8,7 +8,7 @@ A vector is ``(1, 2)``, a column or row of a matrix, or a sum of unit vectors su
 from dataclasses import replace
 from functools import lru_cache
 
-from grpo_verifiers.math.compare.leaf import Equal, Leaf, Outcome, every, outcome_of, show, unequal_numbers
+from grpo_verifiers.math.compare.leaf import Equal, Outcome, every, outcome_of, same_value, show, unequal_numbers
 from grpo_verifiers.math.compare.naming import (
     CONSTANTS,
     compare_named,
@@ -31,8 +31,8 @@ _WORDS = frozenset({"unit", "text", "currency"})
 _GROUPS = frozenset({"list", "set", "paren"})
 
 
-def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
-    """True if an answer is the gold one; ``leaf`` decides plain expressions."""
+def compare(gold: Node, answer: Node, options: Options) -> Outcome:
+    """True if an answer is the gold one."""
     if gold == answer:
         return True, ""
     if (values := unequal_numbers(gold, answer)) is not None:
@@ -57,7 +57,7 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         gold, answer = group_assignments(gold), group_assignments(answer)
 
     def equal(left: Node, right: Node) -> Outcome:
-        return compare(left, right, options, leaf)
+        return compare(left, right, options)
 
     if _is_structured(gold) or _is_structured(answer):
         gold, answer = list_members(gold), list_members(answer)
@@ -65,9 +65,9 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
         if structured is not None:
             return structured
     if gold[0] == "rel" or answer[0] == "rel":
-        return compare_relations(gold, answer, equal, lambda left, right: compare(left, right, any_form(options), leaf))
+        return compare_relations(gold, answer, equal, lambda left, right: compare(left, right, any_form(options)))
     if (turned := angles(gold, answer)) is not None:
-        return leaf(*turned, options)
+        return same_value(*turned, options)
     gold, gold_unit = quantity(gold)
     answer, unit = quantity(answer)
     if gold_unit and not unit:
@@ -82,10 +82,10 @@ def compare(gold: Node, answer: Node, options: Options, leaf: Leaf) -> Outcome:
     if scale != 1:
         answer = _scale(answer, scale)
     if gold[0] in STRUCTURES or answer[0] in STRUCTURES:
-        return _structures(gold, answer, options, equal)
+        return _structures(gold, answer, equal)
     if not _WORDS.isdisjoint(in_answer.kinds) and _has_words(answer) and not _has_words(gold):
         return False, "words inside an expression"
-    return leaf(gold, answer, options)
+    return same_value(gold, answer, options)
 
 
 def _is_structured(node: Node) -> bool:
@@ -102,11 +102,11 @@ def any_form(options: Options) -> Options:
     return replace(options, evaluated=False, reduced=False)
 
 
-def _structures(gold: Node, answer: Node, options: Options, equal: Equal) -> Outcome:
+def _structures(gold: Node, answer: Node, equal: Equal) -> Outcome:
     if gold[0] == "text" or answer[0] == "text":
         return texts(gold, answer)
     if gold[0] == "base" or answer[0] == "base":
-        return _bases(gold, answer, options)
+        return _bases(gold, answer)
     if gold[0] == "paren" or answer[0] == "paren":
         size = len(gold if gold[0] == "paren" else answer) - 1
         gold, answer = as_tuple(gold, size), as_tuple(answer, size)
@@ -187,36 +187,21 @@ def _groups(gold: Node, answer: Node, equal: Equal) -> Outcome:
 
 
 def unordered(left: tuple[Node, ...], right: tuple[Node, ...], equal: Equal) -> Outcome:
-    """True if the items pair off in some order; undecided pairs are tried last."""
-    free = list(range(len(right)))
-    undecided: list[tuple[Node, list[int]]] = []
+    """True if the items pair off in some order."""
+    free = list(right)
     for item in left:
-        maybe: list[int] = []
-        for index in free:
-            outcome = equal(item, right[index])[0]
-            if outcome:
-                free.remove(index)
-                break
-            if outcome is None:
-                maybe.append(index)
-        else:
-            if not maybe:
-                return False, f"{show(item).replace('the answer', 'a value')} is missing"
-            undecided.append((item, maybe))
-    if not undecided:
-        return True, ""
-    if all(set(maybe) & set(free) for _, maybe in undecided):
-        return None, ""
-    return False, "an item is missing"
+        index = next((index for index, other in enumerate(free) if equal(item, other)[0]), None)
+        if index is None:
+            return False, f"{show(item).replace('the answer', 'a value')} is missing"
+        del free[index]
+    return True, ""
 
 
-def _bases(gold: Node, answer: Node, options: Options) -> Outcome:
+def _bases(gold: Node, answer: Node) -> Outcome:
     if gold[0] == answer[0] == "base":
         same = gold[2] == answer[2] and gold[1].lstrip("0") == answer[1].lstrip("0")
         return outcome_of(same, "different digits" if gold[2] == answer[2] else f"base {answer[2]} is not {gold[2]}")
     based, plain = (gold, answer) if gold[0] == "base" else (answer, gold)
-    if options.bases == "ignore" and based is gold and plain[0] == "n" and plain[2] is None:
-        return outcome_of(str(plain[1]) == based[1], "different digits")
     if based[2] == 10 and plain[0] == "n" and based[1].isdigit():
         return outcome_of(plain[1] == int(based[1]), "different digits")
     return False, f"base {based[2]} on one side only"
@@ -274,16 +259,12 @@ def same_region(gold: Region, answer: Region, equal: Equal) -> Outcome:
         return False, "another domain of numbers"
     if len(gold.parts) != len(answer.parts):
         return False, "a different set of numbers"
-    outcome: Outcome = True, ""
-    for left, right in zip(gold.parts, answer.parts, strict=True):
-        if (left.low_in, left.high_in) != (right.low_in, right.high_in):
-            return False, "different brackets"
-        for a, b in ((left.low, right.low), (left.high, right.high)):
-            result = equal(a.node, b.node)
-            if result[0] is False:
-                return result
-            outcome = outcome if result[0] else result
-    return outcome
+    pairs = list(zip(gold.parts, answer.parts, strict=True))
+    if any((left.low_in, left.high_in) != (right.low_in, right.high_in) for left, right in pairs):
+        return False, "different brackets"
+    return every(
+        equal(a.node, b.node) for left, right in pairs for a, b in ((left.low, right.low), (left.high, right.high))
+    )
 
 
 MAX_SIGNS = 3

@@ -7,9 +7,9 @@ decimal, and only that counts; two long decimals are the exception, for the shor
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from itertools import product
 from typing import NamedTuple
 
-from grpo_verifiers.math.grammar.numbers import exact_value
 from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import STRUCTURES, Node, map_children, number, survey, walk
 from grpo_verifiers.math.values.canon import (
@@ -21,8 +21,7 @@ from grpo_verifiers.math.values.canon import (
     exact,
     same,
 )
-from grpo_verifiers.math.values.numeric import is_refuted, real_value
-from grpo_verifiers.math.values.precise import agree
+from grpo_verifiers.math.values.numeric import agree, real_value
 from grpo_verifiers.math.values.work import is_final, is_reduced, remaining_work
 from grpo_verifiers.reading.budget import spend
 
@@ -96,29 +95,23 @@ def _terminates(value: Fraction) -> bool:
     return below == 1
 
 
-Outcome = tuple[bool | None, str]
+Outcome = tuple[bool, str]
 Equal = Callable[[Node, Node], Outcome]
 
 
-def outcome_of(same: bool | None, reason: str) -> Outcome:
+def outcome_of(same: bool, reason: str) -> Outcome:
     """An outcome, with the reason only if it is not True."""
     return same, "" if same else reason
 
 
 def every(outcomes: Iterable[Outcome]) -> Outcome:
-    """True if all are; False with its reason as soon as one is."""
-    open_reason: str | None = None
-    for outcome, reason in outcomes:
-        if outcome is False:
-            return False, reason
-        if outcome is None:
-            open_reason = reason
-    return (True, "") if open_reason is None else (None, open_reason)
+    """The first outcome that is False, else True."""
+    return next((outcome for outcome in outcomes if not outcome[0]), (True, ""))
 
 
 _TEN = number(10)
 MAX_SHOWN = 30
-Leaf = Callable[[Node, Node, Options], Outcome]
+UNKNOWN = "not shown to be equal"
 
 
 def show(node: Node) -> str:
@@ -138,6 +131,21 @@ def _short(text: str) -> str:
     return text if text and len(text) <= MAX_SHOWN else "the answer"
 
 
+def exact_value(node: Node) -> Fraction | None:
+    """The value of an integer or a fraction of integers, with or without a sign; None for everything else."""
+    if node[0] == "-":
+        node = node[1]
+        value = None if node[0] == "-" else exact_value(node)
+        return None if value is None else -value
+    if node[0] == "n":
+        return None if node[2] is not None else node[1]
+    if node[0] == "/":
+        top, bottom = node[1], node[2]
+        if top[0] == bottom[0] == "n" and top[2] is None and bottom[2] is None and bottom[1]:
+            return Fraction(top[1], bottom[1])
+    return None
+
+
 def unequal_numbers(gold: Node, answer: Node) -> Outcome | None:
     """The verdict on integers and fractions of integers with different values; None in every other case."""
     if (value := exact_value(answer)) is None or (expected := exact_value(gold)) is None or value == expected:
@@ -150,8 +158,8 @@ def _difference(answer: str, gold: str) -> str:
     return f"{answer} is not {gold}" if answer != gold else "not equal"
 
 
-def quick(gold: Node, answer: Node, options: Options) -> Outcome:
-    """True if two expressions are equal; None if exact arithmetic and refutation both leave it open."""
+def same_value(gold: Node, answer: Node, options: Options) -> Outcome:
+    """True if two expressions are equal and the answer has the form that the options require."""
     if gold == answer:
         return True, ""
     gold, answer = same_logarithms(gold, answer), same_logarithms(answer, gold)
@@ -171,12 +179,10 @@ def quick(gold: Node, answer: Node, options: Options) -> Outcome:
             return False, f"{who} has no value: {error}"
         except NotAlgebraicError:
             pass
-    equal = _equal(gold, answer, options)
-    if equal is False:
-        return False, _difference(show(answer), show(gold))
-    if problem := form_problem(gold, answer, options):
-        return False, problem
-    return equal, ""
+    if not (equal := _equal(gold, answer, options)):
+        return False, UNKNOWN if equal is None else _difference(show(answer), show(gold))
+    problem = form_problem(gold, answer, options)
+    return not problem, problem
 
 
 def same_logarithms(node: Node, other: Node) -> Node:
@@ -215,34 +221,19 @@ def _equal(gold: Node, answer: Node, options: Options) -> bool | None:
             readings[1].append(answer[1])
         if gold[0] == "%" and not _has_percent(answer):
             readings[0].append(gold[1])
-    outcomes = [_same_value(a, b, options) for a in readings[0] for b in readings[1]]
-    if True in outcomes:
-        return True
-    return None if None in outcomes else False
+    outcomes = [_equal_as_read(*pair, options) for pair in product(*readings)]
+    return True if True in outcomes else None if None in outcomes else False
 
 
 def _has_percent(node: Node) -> bool:
     return "%" in survey(node).kinds
 
 
-def _same_value(gold: Node, answer: Node, options: Options) -> bool | None:
+def _equal_as_read(gold: Node, answer: Node, options: Options) -> bool | None:
     try:
         decided = same(canon(gold), canon(answer))
     except NoFormError:
         decided = None
-    if decided:
+    if decided or (options.decimals and approximates(gold, answer, options.decimals)):
         return True
-    if options.decimals and approximates(gold, answer, options.decimals):
-        return True
-    if decided is None and is_refuted(gold, answer):
-        return False
-    return decided
-
-
-def precise(gold: Node, answer: Node, options: Options) -> Outcome:
-    """Like `quick`; compares values at many digits if that is undecided."""
-    outcome, reason = quick(gold, answer, options)
-    if outcome is not None:
-        return outcome, reason
-    equal = agree(same_logarithms(gold, answer), same_logarithms(answer, gold))
-    return outcome_of(equal, "not equal")
+    return agree(gold, answer) if decided is None else False

@@ -82,22 +82,13 @@ def compare_named(gold: Node, answer: Node, equal: Equal) -> Outcome | None:
 
 def group_assignments(node: Node) -> Node:
     """``p=5, q=2; p=7, q=2`` as the list of its tuples; other lists stay."""
-    if node[0] != "list":
-        return node
-    pairs = [assignment(part) for part in node[1:]]
+    pairs = [assignment(part) for part in node[1:]] if node[0] == "list" else []
     assignments = [pair for pair in pairs if pair is not None]
-    if len(assignments) != len(pairs):
-        return node
     names = [name for name, _ in assignments]
-    period = names.index(names[0], 1) if names.count(names[0]) > 1 else 0
-    if (
-        period < 2
-        or len(set(names)) != period
-        or len(names) % period
-        or names != names[:period] * (len(names) // period)
-    ):
+    period = len(set(names))
+    if len(names) < len(pairs) or not 1 < period < len(names) or names != names[:period] * (len(names) // period):
         return node
-    rows = [assignments[start : start + period] for start in range(0, len(assignments), period)]
+    rows = [assignments[start : start + period] for start in range(0, len(names), period)]
     return ("list", *(("paren", *in_order(tuple(row))) for row in rows))
 
 

@@ -214,8 +214,6 @@ def compound(node: Node) -> Node:
 
 
 def _scale_digits(value: Node, scale: Fraction) -> Node:
-    if value[0] == "-":
-        return ("-", _scale_digits(value[1], scale))
     if value[0] == "n":
         scaled = value[1] * scale
         places = len(str(scale.denominator)) - 1 + (value[2] or 0)
@@ -224,8 +222,6 @@ def _scale_digits(value: Node, scale: Fraction) -> Node:
 
 
 def _part(value: Node, below: int) -> Node:
-    if set(str(below)[1:]) == {"0"} and str(below)[0] == "1" and value[0] in {"n", "-"}:
+    if set(str(below)[1:]) == {"0"} and str(below)[0] == "1" and value[0] == "n":
         return _scale_digits(value, Fraction(1, below))  # tenths, hundredths: a decimal
-    if value[0] == "-":
-        return ("-", _part(value[1], below))
     return ("/", value, number(below))

@@ -78,10 +78,6 @@ class TokenCursor:
         """True if ``:=`` follows."""
         return self.is_op(":") and self.peek(1).text == "="
 
-    def equals_follows(self) -> bool:
-        """True if the token after the next is an equals sign without a space: ``!=`` is not a factorial."""
-        return self.peek(1).kind == "op" and self.peek(1).text == "=" and not self.peek(1).spaced
-
     def is_mod(self, ahead: int) -> bool:
         """True if the word "mod" is the token so far ahead."""
         token = self.peek(ahead)

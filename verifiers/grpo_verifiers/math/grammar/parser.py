@@ -4,10 +4,10 @@ A text has to be readable from its first to its last token: a readable beginning
 """
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 
 from grpo_verifiers.math.grammar.cursor import END, TokenCursor, subscript_name
-from grpo_verifiers.math.grammar.numbers import based_number, plain_number
 from grpo_verifiers.math.grammar.relations import join_statements
 from grpo_verifiers.math.grammar.tokens import ParseError, Token, facing_inward, tokenize
 from grpo_verifiers.math.tree import OTHERWISE, STRUCTURES, Node, is_deeper, number, walk
@@ -15,13 +15,13 @@ from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.math.words.vocabulary import (
     ACCENTS,
     ATOM_COMMANDS,
-    BASES,
     CONNECTIVES,
     FUNCTIONS,
     GREEK,
     INVERSES,
     LEADS,
     MAX_DEPTH,
+    MAX_DIGITS,
     OTHERS,
     RELATIONS,
     SPELLINGS,
@@ -32,7 +32,7 @@ from grpo_verifiers.math.words.vocabulary import (
 MAX_TREE = 80
 _DEGREE = frozenset({("cmd", "circ"), ("word", "o"), ("text", "o")})
 _PERCENT = frozenset({"percent", "pct", "percentage"})
-_NOT = {"in": Token("cmd", "notin"), "=": Token("op", "!=")}
+_INFIX = {"over": "/", "choose": "binom"}
 _ALIGNED = frozenset({"aligned", "align", "gathered", "gather", "split"})
 # Letters before a bracket that multiply it; any other calls a function.
 _FACTORS = frozenset({"e", "i", "pi", "x", "y", "z", "n", "k", "a", "b", "c", "m", "r", "t"})
@@ -46,7 +46,7 @@ _LEADS_UP = re.compile(
 @lru_cache(maxsize=512)
 def parse(text: str) -> Node:
     """The syntax tree of an answer."""
-    node = based_number(text) or AnswerParser(facing_inward(tokenize(text))).answer()
+    node = AnswerParser(tokenize(facing_inward(text))).answer()
     # loops build depth, too: 1/1/1/..., 5!!!...
     if is_deeper(node, MAX_TREE):
         raise ParseError(f"an expression nested deeper than {MAX_TREE} levels")
@@ -73,7 +73,7 @@ class AnswerParser(TokenCursor):
             every[-1] = Token("text", "min", True)
         while len(every) > 1 and _leads_up(self.peek()):
             self.next()
-        node = self._items()
+        node = self._infix(self._items())
         if self.peek() is not END:
             raise ParseError(f"unexpected {self.peek().text!r}")
         return node
@@ -103,9 +103,6 @@ class AnswerParser(TokenCursor):
         while self.peek() is not END:
             self.at += self.defines()
             token = self.peek()
-            if token.text == "not" and token.kind == "cmd" and self.peek(1).text in _NOT:
-                self.next()
-                self.tokens[self.at] = token = _NOT[self.peek().text]
             if token.kind == "cmd" and token.text in {"to", "Rightarrow", "implies"}:
                 raise ParseError(f"\\{token.text} in an answer")
             if not (token.kind == "op" and token.text in RELATIONS) and not (
@@ -149,12 +146,9 @@ class AnswerParser(TokenCursor):
             elif token.kind == "cmd" and token.text in {"pm", "mp"}:
                 self.next()
                 node = ("pm", node, self._product())
-            elif token.kind == "cmd" and token.text in {"pmod", "bmod", "mod"}:
+            elif self.is_mod(0) or (token.kind == "cmd" and token.text in {"pmod", "bmod"}):
                 self.next()
                 node = ("f", "mod", (node, self._argument() if token.text == "pmod" else self._power()))
-            elif self.is_mod(0):
-                self.next()
-                node = ("f", "mod", (node, self._power()))
             elif self.is_op("(") and self.is_mod(1):
                 self.at += 2
                 node = ("f", "mod", (node, self._sum()))
@@ -246,7 +240,7 @@ class AnswerParser(TokenCursor):
             elif self.is_op("_") and node[0] in {"n", "big"}:
                 self.next()
                 node = self._read_base(node)
-            elif token.kind == "op" and token.text == "!" and not self.equals_follows():
+            elif self.is_op("!") and self.peek(1) != ("op", "=", False):  # no factorial, but "is not"
                 self.next()
                 if node[0] == "!" and self.tokens[self.at - 2].text == "!":
                     raise ParseError("a double factorial")
@@ -285,14 +279,7 @@ class AnswerParser(TokenCursor):
 
     def _read_base(self, node: Node) -> Node:
         """Read the base of a number after ``_``."""
-        if self.is_op("{") and self.peek(1).text.strip().lower() == "base":
-            self.next()
-            self.tokens[self.at] = Token("op", "{")
-        if self.is_op("{") and self.peek(1).text in BASES and self.peek(2).text == "}":
-            self.tokens[self.at + 1] = Token("num", str(BASES[self.peek(1).text]))
         base = self._argument()
-        if base[0] == "text" and base[1].lower() in BASES:
-            base = number(BASES[base[1].lower()])
         if base[0] != "n" or base[2] is not None or not 2 <= base[1] <= 36:
             raise ParseError("a number with a subscript that is not a base")
         if node[0] == "n" and node[2] is not None:
@@ -483,9 +470,17 @@ class AnswerParser(TokenCursor):
 
     def _group(self) -> Node:
         """The rest of a group in braces."""
-        node = self._items()
+        node = self._infix(self._items())
         self.expect("}")
         return node
+
+    def _infix(self, top: Node) -> Node:
+        r"""The rest of ``{a \over b}`` or ``{n \choose k}``."""
+        token = self.peek()
+        if token.kind != "cmd" or token.text not in _INFIX:
+            return top
+        self.next()
+        return (_INFIX[token.text], top, self._items())
 
     def _bracketed(self, opener: str) -> Node:
         """The rest of a group, a tuple or an interval in brackets."""
@@ -584,6 +579,18 @@ class AnswerParser(TokenCursor):
             if word in OTHERS:
                 return OTHERWISE
         return self._items()
+
+
+def plain_number(text: str) -> Node:
+    """A number as written, with its decimal places."""
+    integer, point, decimals = text.partition(".")
+    if len(text) > MAX_DIGITS:
+        if point:
+            raise ParseError(f"a decimal of more than {MAX_DIGITS} digits")
+        return ("big", integer.lstrip("0") or "0")
+    if decimals:
+        return ("n", Fraction(int(integer + decimals), 10 ** len(decimals)), len(decimals))
+    return ("n", Fraction(int(integer)), None)
 
 
 def _leads_up(token: Token) -> bool:

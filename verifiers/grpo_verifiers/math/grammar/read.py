@@ -18,10 +18,9 @@ the value that is not in ``_LEAD`` and a word after it that is neither unit nor 
 import re
 from functools import lru_cache
 
-from grpo_verifiers.math.grammar.numbers import plain
-from grpo_verifiers.math.grammar.parser import parse
+from grpo_verifiers.math.grammar.parser import parse, plain_number
 from grpo_verifiers.math.grammar.tokens import ParseError
-from grpo_verifiers.math.tree import INFINITY, Node
+from grpo_verifiers.math.tree import INFINITY, Node, number
 from grpo_verifiers.math.words.moments import moment
 from grpo_verifiers.math.words.nouns import QUANTITY, is_counted
 from grpo_verifiers.math.words.numerals import is_numeral, number_in_words, ordinal
@@ -39,13 +38,16 @@ _SCIENTIFIC = re.compile(
 _RATIO = re.compile(r"(\d+(?:\.\d+)?) to (\d+(?:\.\d+)?)(?: to (\d+(?:\.\d+)?))?")
 _SHARE = re.compile(r"(\d+) (?:out of|in) (\d+)")
 _PRICE = re.compile(r"(USD|EUR|GBP|INR|JPY|CNY|Rs\.?)\s*(\d[\d,]*(?:\.\d+)?)")
-_BASE = re.compile(
-    r"([0-9A-Za-z]{1,60}),?\s*\(?\s*(?:in\s+)?(?:base[ -]?(\w{1,9})|(binary|octal|hexadecimal|hex))\s*\)?"
+_DIGITS = r"(?P<digits>[0-9A-Za-z]{1,60})"
+_BASE = r"base[ -]?(?P<base>\w{1,9})|(?P<name>binary|octal|hexadecimal|hex)"
+_WORDED_BASES = (
+    re.compile(rf"{_DIGITS},?\s*\(?\s*(?:in\s+)?(?:{_BASE})\s*\)?"),
+    re.compile(rf"(?:{_BASE}):?\s+{_DIGITS}"),
 )
-_BASE_FIRST = re.compile(r"(?:base[ -](\w{1,9})|(binary|octal|hexadecimal|hex)):?\s+([0-9A-Za-z]{1,60})")
-_SUBSCRIPT = re.compile(r"([0-9A-Za-z]{1,60})_\{\s*(?:base )?\s*([a-z]{3,9}|(?<=base )\d{1,2})\s*\}")
-_PREFIXED = re.compile(r"0([bo])([0-7]{1,60})")
-_NAMES = {"binary": 2, "octal": 8, "hexadecimal": 16, "hex": 16, "b": 2, "o": 8}
+_SUBSCRIPT = re.compile(rf"\(?{_DIGITS}\)?\s*_\s*\{{?\s*(?:base )?\s*(?P<base>\d\d?|[A-Za-z]{{3,9}})\s*\}}?")
+_PREFIXED = re.compile(r"0([xbo])([0-9a-f]{1,60})", re.IGNORECASE)
+_MEMBER = re.compile(r"\d*[a-z]")  # 2a_{11} may be twice a member of a sequence
+_NAMES = {"binary": 2, "octal": 8, "hexadecimal": 16, "hex": 16, "b": 2, "o": 8, "x": 16}
 _MAY_BE_OTHER = re.compile(r"'|[A-Za-z:/(]|\d-\d|\\dot|[.,]\d{3}[.,]|\d{3},")
 
 
@@ -77,26 +79,34 @@ def notation(text: str) -> Node | None:
 
 
 def _in_base(text: str) -> Node | None:
-    if (match := _SUBSCRIPT.fullmatch(text)) is not None:
-        text = f"{match[1]} base {match[2]}"
     if (match := _PREFIXED.fullmatch(text)) is not None:
-        digits, base = match[2], _base(None, match[1])
-    elif (match := _BASE_FIRST.fullmatch(text)) is not None:
-        digits, base = match[3], _base(match[1], match[2])
-    elif (match := _BASE.fullmatch(text)) is not None:
-        digits, base = match[1], _base(match[2], match[3])
-    else:
+        return _based(match[2], _NAMES[match[1].lower()])
+    if (match := _SUBSCRIPT.fullmatch(text)) is not None:
+        digits, base = match["digits"], _number(match["base"])
+        if digits.isdigit():
+            return _based(digits, base)
+        is_name = len(digits) == 1 or (base != 16 and _MEMBER.fullmatch(digits)) or not _exist(digits, base)
+        return None if is_name else _based(digits, base)
+    match = next(filter(None, (pattern.fullmatch(text) for pattern in _WORDED_BASES)), None)
+    if match is None or not any(char.isdigit() for char in match["digits"]):
         return None
-    return parse(f"{digits}_{{{base}}}") if base and any(char.isdigit() for char in digits) else None
+    return _based(match["digits"], _NAMES[match["name"]] if match["name"] else _number(match["base"]))
 
 
-def _base(number: str | None, name: str | None) -> int | None:
-    if number is None:
-        return _NAMES[name or ""]
-    if number.isdigit():
-        return int(number)
-    node = number_in_words(number)
-    return int(node[1]) if node is not None and node[0] == "n" and node[2] is None else None
+def _based(digits: str, base: int) -> Node:
+    if not _exist(digits, base):
+        raise ParseError(f"the digits {digits[:20]} do not exist in base {base}")
+    return ("base", digits.lower(), base)
+
+
+def _exist(digits: str, base: int) -> bool:
+    return 2 <= base <= 36 and all(int(digit, 36) < base for digit in digits)
+
+
+def _number(text: str) -> int:
+    """The number in digits or in a word; 0 for any other text."""
+    node = number(int(text)) if text.isdigit() else number_in_words(text)
+    return int(node[1]) if node is not None and node[0] == "n" and node[2] is None else 0
 
 
 MAX_PROSE = 400
@@ -285,7 +295,7 @@ def _parse_or_none(text: str) -> Node | None:
 MAX_LONG = 20_000  # only a number may be longer than the limit of the tokenizer
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _PROSE = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")
-_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal)?|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|tt|normal)?|mathrm|mathbf|mathtt|mbox)\s*\{([^{}]*)\}")
 _WORDS_ONLY = re.compile(r"[^\W\d_]+(?:[\s'’-]{1,3}[^\W\d_]+){0,60}[.!]?")
 _GREEK = frozenset("αβγδεζηθικλμνξοπρστυφχψωΓΔΘΛΞΠΣΦΨΩℝℤℕℚℂ")
 _SOLUTIONS = re.compile(r"(?i)(?:the )?(?:real )?(?:solutions|answers|roots|zeros|values)(?: of [a-z])? are:? ")
@@ -311,6 +321,24 @@ def strip_delimiters(text: str) -> str:
     elif dollars == 1 and text.endswith("$"):
         text = text[:-1] + "\\text{ dollars}"
     return text.strip("*").strip() if text.startswith("**") else text
+
+
+_PLAIN = re.compile(
+    r"(-?)(?:([0-9]{1,40})(?:\.([0-9]{1,40})|/([0-9]{1,40}))?|\\[dt]?frac\{([0-9]{1,40})\}\{([0-9]{1,40})\})"
+)
+
+
+def plain(text: str) -> Node | None:
+    """The tree of an integer, a decimal or a fraction of integers; None for everything else."""
+    match = _PLAIN.fullmatch(text)
+    if match is None:
+        return None
+    sign, integer, decimals, below, top, bottom = match.groups()
+    if below or bottom:
+        node: Node = ("/", plain_number(integer or top), plain_number(below or bottom))
+    else:
+        node = plain_number(f"{integer}.{decimals or ''}")
+    return ("-", node) if sign else node
 
 
 @lru_cache(maxsize=512)
@@ -351,14 +379,9 @@ def other_reading(text: str) -> Node | None:
     return None
 
 
-_KINDS = {
-    "real number": "R", "real": "R", "real value": "R", "integer": "Z", "whole number": "Z", "rational number": "Q",
-    "rational": "Q", "natural number": "N", "positive real number": "R^+", "positive real": "R^+",
-    "negative real number": "R^-", "nonnegative real number": "R_{>=0}", "non-negative real number": "R_{>=0}",
-    "positive integer": "Z^+", "negative integer": "Z^-", "nonnegative integer": "Z_{>=0}",
-    "nonzero real number": "R^*",
-    "non-negative integer": "Z_{>=0}", "nonnegative real": "R_{>=0}", "non-negative real": "R_{>=0}",
-}  # fmt: skip
+_LETTERS = {"real": "R", "integer": "Z", "whole": "Z", "rational": "Q", "natural": "N"}
+_RESTRICTED = {"positive": "^+", "negative": "^-", "nonzero": "^*", "nonnegative": "_{>=0}", "non-negative": "_{>=0}"}
+_KIND = re.compile(rf"(?:({'|'.join(_RESTRICTED)}) )?({'|'.join(_LETTERS)})(?: number| value)?")
 _ORDER = r"(?P<order>(?:strictly )?(?:greater|more|larger|less|smaller) than(?: or equal to)?|at least|at most)"
 _BOUND = re.compile(rf"(?P<name>[a-zA-Z]) (?:is|must be|has to be) {_ORDER} (?P<bound>-?\d+(?:[./]\d+)?)")
 _WORDS = re.compile(
@@ -384,11 +407,11 @@ def set_in_words(text: str) -> str | None:
         return None
     plain = _plain_words(text)
     match = _WORDS.fullmatch(plain[:1].lower() + plain[1:])
-    if match is None or match["kind"].strip() not in _KINDS:
+    kind = match and _KIND.fullmatch(match["kind"].strip())
+    if match is None or kind is None:
         return None
-    domain, _, sign = _KINDS[match["kind"].strip()].partition("^")
-    letter, _, bound = domain.partition("_")
-    numbers = f"\\mathbb{{{letter}}}" + (f"^{sign}" if sign else "") + (f"_{bound}" if bound else "")
+    letter = _LETTERS[kind[2]]
+    numbers = f"\\mathbb{{{letter}}}{_RESTRICTED.get(kind[1], '')}"
     if match["order"]:
         return f"x {_sign(match['order'])} {match['bound'].strip()}" + ("" if letter == "R" else f", x \\in {numbers}")
     return f"{numbers} \\setminus \\{{{match['without'].strip()}\\}}" if match["without"] else numbers

@@ -8,7 +8,6 @@ from grpo_verifiers.reading.budget import spend
 
 MAX_CHARS = 4000
 MAX_TOKENS = 1200
-MAX_INFIX = 20
 
 
 class ParseError(ValueError):
@@ -113,8 +112,6 @@ _SAME = {
 _OPS = {"lt": "<", "gt": ">", "le": "<=", "ge": ">=", "ne": "!=", "vert": "|", "cdot": "*", "div": "/", "colon": ":",
         "approx": "~=", "[": "[", "]": "]"}  # fmt: skip
 _COLOUR = re.compile(r"\s*\{\s*(?!white|transparent|none)[a-zA-Z]{3,20}(?:!\d{1,3})?\s*\}")
-_INFIX = {"over": "frac", "choose": "binom"}
-_OPEN, _CLOSE = Token("op", "{"), Token("op", "}")
 # Letters that are no unit, and commands that are never put around one.
 _NO_UNITS = frozenset("eijkxyznpqπ")
 _BOLD = frozenset({"mathbf", "mathcal", "mathscr", "mathfrak", "boldsymbol", "bm", "mathit"})
@@ -186,7 +183,7 @@ def tokenize(text: str) -> list[Token]:
         spaced = False
         if len(tokens) > MAX_TOKENS:
             raise ParseError(f"more than {MAX_TOKENS} tokens")
-    return _fractions(tokens) if "\\over" in text or "\\choose" in text else tokens
+    return tokens
 
 
 def _command(value: str, spaced: bool) -> Token:
@@ -254,65 +251,15 @@ def _is_no_text(content: str, *, first: bool) -> bool:
     return any(sign in content for sign in signs) or _JOINING.search(content) is not None
 
 
-def _fractions(tokens: list[Token]) -> list[Token]:
-    r"""The tokens with ``{a \over b}`` as ``\frac{a}{b}`` and ``{n \choose k}`` as ``\binom{n}{k}``."""
-    if sum(each.text in _INFIX for each in tokens) > MAX_INFIX:
-        raise ParseError(f"more than {MAX_INFIX} of \\over and \\choose")
-    while places := [place for place, each in enumerate(tokens) if each.kind == "cmd" and each.text in _INFIX]:
-        at = places[0]
-        start, end, level = at, at + 1, 0
-        while start > 0 and (level or tokens[start - 1][:2] != ("op", "{")):
-            start -= 1
-            level += (tokens[start][:2] == ("op", "}")) - (tokens[start][:2] == ("op", "{"))
-        level = 0
-        while end < len(tokens) and (level or tokens[end][:2] != ("op", "}")):
-            level += (tokens[end][:2] == ("op", "{")) - (tokens[end][:2] == ("op", "}"))
-            end += 1
-        name = Token("cmd", _INFIX[tokens[at].text])
-        parts = (_OPEN, *tokens[start:at], _CLOSE, _OPEN, *tokens[at + 1 : end], _CLOSE)
-        tokens = [*tokens[:start], name, *parts, *tokens[end:]]
-        if len(tokens) > MAX_TOKENS:
-            raise ParseError(f"more than {MAX_TOKENS} tokens")
-    return tokens
+# Two ends between brackets, of which either may face outward: ]0,1[.
+_INTERVAL = re.compile(
+    r"(\[|(?:(?<![\w})])|(?<=cup)|(?<=cap)|(?<=minus)|(?<=\\in)|(?<=left))\])([^][(),;]+[,;][^][(),;]*[^][(),;+\-*/=<>^\s])\s*"
+    r"([\])]|\[(?=\s*(?:\Z|[,;)}\].&$]|\\(?:cup|cap|setminus|backslash|text|mathrm|quad|end|[}\\ ,;]))))"
+)
 
 
-_JOINERS = frozenset({"cup", "cap", "setminus", "backslash"})
-
-
-def facing_inward(tokens: list[Token]) -> list[Token]:
-    """The tokens with outward brackets replaced by round ones."""
-    marks = [index for index, token in enumerate(tokens) if token.kind == "op" and token.text in {"[", "]"}]
-    if not marks:
-        return tokens
-    turned = list(tokens)
-    opened: list[tuple[str, int]] = []  # open brackets with their number of separators
-    for index, token in enumerate(tokens):
-        if token.kind != "op":
-            continue
-        if token.text in {",", ";"} and opened:
-            opened[-1] = (opened[-1][0], opened[-1][1] + 1)
-        elif token.text in {"(", "\\{", "{"}:
-            opened.append((token.text, 0))
-        elif opened and (token.text in {")", "\\}", "}"} or (token.text == "]" and opened[-1][0] in {"[", "]", "("})):
-            opened.pop()
-        elif token.text == "]":
-            opened.append(("]", 0))
-            turned[index] = token._replace(text="(")
-        elif token.text == "[":
-            if opened and opened[-1][0] in {"[", "]"} and opened[-1][1] == 1 and _ends(tokens, index):
-                opened.pop()
-                turned[index] = token._replace(text=")")
-            else:
-                opened.append(("[", 0))
-    return turned
-
-
-def _ends(tokens: list[Token], index: int) -> bool:
-    """True if a bracket follows a value and precedes none."""
-    before = tokens[index - 1]
-    if before.kind == "op" and before.text in {",", ";", "+", "-", "*", "/", "=", "<", ">", "^", "("}:
-        return False
-    after = tokens[index + 1] if index + 1 < len(tokens) else None
-    if after is None or (after.kind == "cmd" and after.text in _JOINERS) or after.kind in {"text", "end"}:
-        return True
-    return after.kind == "op" and after.text in {",", ";", ")", "}", "\\}", "]", ".", "&"}
+def facing_inward(text: str) -> str:
+    """The text with outward brackets replaced by round ones."""
+    if "[" not in text and "]" not in text:
+        return text
+    return _INTERVAL.sub(lambda each: each[1].replace("]", "(") + each[2] + each[3].replace("[", ")"), text)

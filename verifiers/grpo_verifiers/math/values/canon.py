@@ -198,18 +198,9 @@ def negative(form: Form) -> Form:
     return {mono: -value for mono, value in form[0].items()}, form[1]
 
 
-MAX_LOWER = 6  # binomials of a formula over a number up to this are polynomials
-
-
 @lru_cache(maxsize=1024)
 def canon(node: Node) -> Form:
-    """The canonical form of an expression.
-
-    Raises:
-        TooBigError: a number that must not be computed.
-        UndefinedError: no value.
-        NotAlgebraicError: no single value, or too many terms.
-    """
+    """The canonical form of an expression; NoFormError says why there is none."""
     spend(2)
     kind = node[0]
     if kind == "n":
@@ -269,11 +260,6 @@ def _factorial(form: Form) -> Form:
 
 def _binomial(top: Form, bottom: Form) -> Form:
     upper, lower = rational(top), rational(bottom)
-    if upper is None and lower is not None and lower.denominator == 1 and 0 < lower <= MAX_LOWER:
-        product = top
-        for index in range(1, int(lower)):
-            product = times(product, plus(top, constant(-index)))
-        return times(product, constant(Fraction(1, factorial(int(lower)))))
     if upper is None or lower is None:
         return opaque("binom", key(top), key(bottom))
     if upper.denominator != 1 or lower.denominator != 1 or upper < 0 or lower < 0:
@@ -315,11 +301,6 @@ def _function(node: Node) -> Form:
     if name in {"det", "arg", "Re", "Im", "deg", "dim"}:
         raise NotAlgebraicError(name)
     keys = [key(argument) for argument in args]
-    # the reciprocal functions in terms of sine and cosine, so that more answers meet in one form
-    if len(args) == 1 and name in {"tan", "cot", "sec", "csc"}:
-        sine, cosine = opaque("sin", *keys), opaque("cos", *keys)
-        above = {"tan": sine, "cot": cosine}.get(name, constant(1))
-        return quotient(above, sine if name in {"cot", "csc"} else cosine)
     return opaque(name, *keys)
 
 

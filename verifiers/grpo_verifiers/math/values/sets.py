@@ -5,10 +5,9 @@ Commas between inequalities mean "and", unless no number is left then: ``x < 1, 
 the doubles of the numbers above 3.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cmp_to_key
-from itertools import pairwise, product
+from itertools import product
 from math import ceil, floor, inf, isinf
 from typing import NamedTuple
 
@@ -65,13 +64,7 @@ def end_of(node: Node) -> End:
         return HIGHEST
     if node == ("-", INFINITY):
         return LOWEST
-    if names(node):
-        return End(node, None)
-    value = real_value(node)
-    if value is None and (rational := exact(node)) is not None:
-        with suppress(OverflowError):  # too large to be put in order
-            value = float(rational)
-    return End(node, value)
+    return End(node, None if names(node) else real_value(node))
 
 
 def interval(low: End, low_in: bool, high: End, high_in: bool) -> tuple[NumberRange, ...]:
@@ -105,13 +98,22 @@ def order(left: End, right: End) -> int:
     raise NoRegionError("ends too close to compare")
 
 
+Cut = tuple[End, bool]  # an end of an interval: right above its number if True, else right below it
+
+
+def _order(left: Cut, right: Cut) -> int:
+    return order(left[0], right[0]) or left[1] - right[1]
+
+
+_KEY = cmp_to_key(_order)
+
+
+def _cuts(part: NumberRange) -> tuple[Cut, Cut]:
+    return (part.low, not part.low_in), (part.high, part.high_in)
+
+
 def _is_empty(part: NumberRange) -> bool:
-    side = order(part.low, part.high)
-    return side > 0 or (side == 0 and not (part.low_in and part.high_in))
-
-
-def _low_order(left: NumberRange, right: NumberRange) -> int:
-    return order(left.low, right.low) or int(right.low_in) - int(left.low_in)
+    return _order(*_cuts(part)) >= 0
 
 
 def union(parts: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
@@ -120,18 +122,19 @@ def union(parts: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
         return parts
     if len(parts) > MAX_PARTS:
         raise NoRegionError("too many parts")
-    merged: list[NumberRange] = []
-    for part in sorted((part for part in parts if not _is_empty(part)), key=cmp_to_key(_low_order)):
-        if merged:
-            last = merged[-1]
-            side = order(part.low, last.high)
-            if side < 0 or (side == 0 and (part.low_in or last.high_in)):
-                above = order(part.high, last.high)
-                high = part if above > 0 or (above == 0 and part.high_in) else last
-                merged[-1] = NumberRange(last.low, last.low_in, high.high, high.high_in)
-                continue
-        merged.append(part)
-    return tuple(merged)
+    merged: list[tuple[Cut, Cut]] = []
+    filled = (_cuts(part) for part in parts if not _is_empty(part))
+    for low, high in sorted(filled, key=lambda cuts: _KEY(cuts[0])):
+        if not merged or _order(low, merged[-1][1]) > 0:
+            merged.append((low, high))
+        elif _order(high, merged[-1][1]) > 0:
+            merged[-1] = merged[-1][0], high
+    return tuple(map(_between, merged))
+
+
+def _between(cuts: tuple[Cut, Cut]) -> NumberRange:
+    (low, above), (high, high_in) = cuts
+    return NumberRange(low, not above, high, high_in)
 
 
 def intersection(left: tuple[NumberRange, ...], right: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
@@ -140,28 +143,16 @@ def intersection(left: tuple[NumberRange, ...], right: tuple[NumberRange, ...]) 
         return left if right == EVERYTHING else right
     if len(left) * len(right) > MAX_PARTS**2:
         raise NoRegionError("too many parts")
-    parts = []
-    for a, b in product(left, right):
-        low = a if _low_order(a, b) > 0 else b
-        side = order(a.high, b.high) or int(a.high_in) - int(b.high_in)
-        high = a if side < 0 else b
-        part = NumberRange(low.low, low.low_in, high.high, high.high_in)
-        if not _is_empty(part):
-            parts.append(part)
-    return union(tuple(parts))
+    pairs = product(map(_cuts, left), map(_cuts, right))
+    common = [_between((max(a[0], b[0], key=_KEY), min(a[1], b[1], key=_KEY))) for a, b in pairs]
+    return union(tuple(part for part in common if not _is_empty(part)))
 
 
 def complement(parts: tuple[NumberRange, ...]) -> tuple[NumberRange, ...]:
     """All other real numbers; of merged parts in order."""
-    if not parts:
-        return EVERYTHING
-    first, last = parts[0], parts[-1]
-    gaps = [*interval(LOWEST, False, first.low, not first.low_in)] if first.low is not LOWEST else []
-    for left, right in pairwise(parts):
-        gaps += interval(left.high, not left.high_in, right.low, not right.low_in)
-    if last.high is not HIGHEST:
-        gaps += interval(last.high, not last.high_in, HIGHEST, False)
-    return tuple(gaps)
+    edges: list[Cut] = [(LOWEST, True), *(cut for part in parts for cut in _cuts(part)), (HIGHEST, False)]
+    gaps = zip(edges[::2], edges[1::2], strict=True)
+    return tuple(part for low, high in gaps for part in interval(low[0], not low[1], *high))
 
 
 def finite(parts: tuple[NumberRange, ...]) -> bool:
@@ -173,23 +164,15 @@ def without_integers(region: Region) -> Region:
     """A set of integers with closed ends, as single numbers if they are few; any other set unchanged."""
     if region.domain not in {"Z", "N"}:
         return Region(region.parts, "R", region.name) if finite(region.parts) else region
-    spans: list[list[float]] = []
-    for part in region.parts:
+    spans: list[NumberRange] = []
+    for part in region.parts:  # up to the next integer, so that neighbours join
         low, high = (_integer(part.low, part.low_in, 1), _integer(part.high, part.high_in, -1))
-        if region.domain == "N":
-            low = max(low, 0)
-        if low > high:
-            continue
-        if spans and low <= spans[-1][1] + 1:
-            spans[-1][1] = max(spans[-1][1], high)
-        else:
-            spans.append([low, high])
-    domain = "N" if region.domain == "N" and spans and spans[0][0] == 0 else "Z"
-    if all(high - low < MAX_PARTS for low, high in spans) and sum(high - low for low, high in spans) < MAX_PARTS:
-        members = [value for low, high in spans for value in range(int(low), int(high) + 1)]
-        if domain == "Z" or not members:
-            return Region(tuple(part for value in members for part in point(_end(value))), "R", region.name)
-    parts = tuple(NumberRange(_end(low), not isinf(low), _end(high), not isinf(high)) for low, high in spans)
+        spans += interval(_end(max(low, 0) if region.domain == "N" else low), True, _end(high + 1), False)
+    parts = union(tuple(spans))
+    domain = "N" if region.domain == "N" and parts and parts[0].low.at == 0 else "Z"
+    if domain == "Z" and sum((part.high.at or 0.0) - (part.low.at or 0.0) - 1 for part in parts) < MAX_PARTS:
+        members = [value for part in parts for value in range(int(part.low.node[1]), int(part.high.node[1]))]
+        return Region(tuple(part for value in members for part in point(_end(value))), "R", region.name)
     return Region(parts, domain, region.name)
 
 
@@ -290,7 +273,7 @@ def _region(node: Node) -> Region:
     if kind == "v" and node[1] in NUMBERS:
         return NUMBERS[node[1]]
     if kind == "builder":
-        return map_region(node, _region)
+        return _builder(node)
     if kind == "minus" or (node := _difference(node) or node)[0] == "minus":
         return _without(_region(node[1]), _region(node[2]))
     raise NoRegionError(kind)
@@ -392,11 +375,11 @@ def _absolute(unknown: Node, op: str, value: Node) -> Region:
     return Region(inside if op in _LESS else complement(inside), "R", unknown)
 
 
-def map_region(node: Node, region_of: Callable[[Node], Region]) -> Region:
+def _builder(node: Node) -> Region:
     """The set that a member's form and its condition describe."""
-    member, condition = node[1], region_of(node[2])
+    member, condition = node[1], _region(node[2])
     if member[0] == "rel" and member[2] == "in":
-        inner = region_of(("and", member, node[2]))
+        inner = _region(("and", member, node[2]))
         return Region(inner.parts, inner.domain)
     if condition.name is not None and member == condition.name:
         return Region(condition.parts, condition.domain)

@@ -37,8 +37,6 @@ ATOM_COMMANDS = (
     | {"underline", "frac", "sqrt", "binom", "pi", "infty", "log", "lfloor", "lceil", "langle", "angle", "triangle"}
     | {"emptyset", "Pr"}
 )  # fmt: skip
-_BASE_NAMES = "two three four five six seven eight nine ten eleven twelve"
-BASES = {name: value for value, name in enumerate(_BASE_NAMES.split(), start=2)}
 _UNITS = word_list("bare units")
 
 

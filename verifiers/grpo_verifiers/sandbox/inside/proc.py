@@ -5,14 +5,13 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 _GONE = (b"X", 0, 0)
 _STILL = frozenset({b"T", b"t", b"Z", b"X"})
 _LOOKS = 50
 _WAITS = 50
 _ROUNDS = 5
-_SPARED = 4
 
 
 def has_children() -> bool:
@@ -186,28 +185,14 @@ def _stop_groups(pids: Iterable[int], outside: Iterable[int], table: Mapping[int
                 os.killpg(group, signal.SIGSTOP)
 
 
-def end_descendants(root: int, keep: Collection[int] = (), last: Callable[[int], bool] | None = None) -> None:
+def end_descendants(root: int, keep: Collection[int] = ()) -> None:
     """Kill everything below this process (``root``) except ``keep`` and its descendants, and reap it.
 
     The child of a fork in progress is an orphan after its parent's death, and the next look detects it.
-    ``last`` selects processes that may end by themselves within a second after all the rest have ended.
     """
     while pids := _freeze(root, keep):
-        spared = [pid for pid in pids if last is not None and last(pid)][:_SPARED]
-        last = None
-        send(set(pids).difference(spared), signal.SIGKILL)
-        reap(pid for pid in pids if pid not in spared)
-        send(spared, signal.SIGCONT)
-        reap(spared)
-
-
-def is_tracker(pid: int) -> bool:
-    """True for the process of ``multiprocessing`` that removes the shared memory of those that ended without."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123 - the fast one
-            return b"from multiprocessing.resource_tracker import main" in file.read(4096)
-    except OSError:
-        return False
+        send(pids, signal.SIGKILL)
+        reap(pids)
 
 
 def end_tree(root: int) -> list[int]:

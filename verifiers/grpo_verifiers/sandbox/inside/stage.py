@@ -203,18 +203,7 @@ class Stage:
         while proc.has_children():
             if self.level == "process" and self._uid is not None:
                 _kill_all_of(self._uid)
-            # Stop all of them first: a stopped process forks no more, and still counts for the limit of processes.
-            frozen: set[int] = set()
-            while fresh := proc.descendants(os.getpid()) - frozen:
-                proc.send(fresh, signal.SIGSTOP)
-                frozen |= fresh
-            # Looked up anew: a number may have passed on to another process.
-            proc.send(frozen & proc.descendants(os.getpid()), signal.SIGKILL)
-            # Orphans become children of this process. A fork in progress was invisible above: look again.
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-                time.sleep(0.0002)
+            proc.end_descendants(os.getpid())
         wipe(folder)
 
 

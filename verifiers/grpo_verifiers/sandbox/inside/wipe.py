@@ -30,7 +30,7 @@ def _empty(top: int) -> None:
             try:
                 os.unlink(name, dir_fd=top)
                 continue
-            except (IsADirectoryError, PermissionError):  # errors for a folder, on Linux and elsewhere
+            except IsADirectoryError:
                 folder = _open(name, top)
             try:
                 # Lifting the contents up one level, instead of descending, needs neither a stack nor long paths.
@@ -46,12 +46,9 @@ def _empty(top: int) -> None:
 
 def _open(name: str, above: int | None = None) -> int:
     """A descriptor of a folder, after it was opened up to its owner."""
-    if hasattr(os, "O_PATH"):
-        place = os.open(name, os.O_PATH | _FOLDER, dir_fd=above)
-        try:
-            os.chmod(f"/proc/self/fd/{place}", 0o700)  # noqa: PTH101 - same
-        finally:
-            os.close(place)
-    else:
-        os.chmod(name, 0o700, dir_fd=above, follow_symlinks=False)
+    place = os.open(name, os.O_PATH | _FOLDER, dir_fd=above)
+    try:
+        os.chmod(f"/proc/self/fd/{place}", 0o700)  # noqa: PTH101 - same
+    finally:
+        os.close(place)
     return os.open(name, os.O_RDONLY | _FOLDER, dir_fd=above)
