@@ -94,7 +94,8 @@ class MemoryEstimate:
     @property
     def peak(self) -> float:
         """The card memory that the step needs."""
-        return max(factor * getattr(self, phase) + constant for phase, (factor, constant) in ASSUMED.items())
+        phases = {"train": self.train, "rollout": self.rollout}
+        return max(factor * phases[phase] + constant for phase, (factor, constant) in ASSUMED.items())
 
     @property
     def _resident(self) -> float:
