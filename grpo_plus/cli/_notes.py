@@ -127,7 +127,7 @@ def slow_here(parsed: "Parsed") -> str:
 
 
 def load_notes(parsed: "Parsed") -> list[str]:
-    """Return the line about a download, which is not made here."""
+    """Return the line about a download, without starting it."""
     name = _name(parsed)
     if name is None or not downloads(name):
         return []

@@ -93,7 +93,7 @@ def check_early(arguments: Sequence[str], *, own: Collection[str] = (), trains: 
     for key, name in names.items():
         if isinstance(name, str):
             local_model(name, key)
-    parts = ", ".join(f"{registry.kind} {name}" for registry, name in _names(settings))
+    parts = ", ".join(f"{registry.kind} {name}" for _, registry, name in _names(settings))
     print(f"Reading {path or 'the options'}{parts and f' ({parts})'}, and loading torch and TRL.", flush=True)
 
 
@@ -170,15 +170,15 @@ def _wrong_words(settings: Mapping[str, Any]) -> Iterator[str]:
 
 def _wrong_names(settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield the problems of names that no part has, unless plug-ins may have them."""
-    for registry, name in () if settings.get("plugins") else _names(settings):
+    for where, registry, name in () if settings.get("plugins") else _names(settings):
         try:
             if not is_reference(name) and name not in registry:
                 registry.get(name)
         except VerifierError as error:
-            yield str(error)
+            yield f"{where}{error}"
 
 
-def _names(settings: Mapping[str, Any]) -> Iterator[tuple[Registry[Any], str]]:
+def _names(settings: Mapping[str, Any]) -> Iterator[tuple[str, Registry[Any], str]]:
     """Yield the names of parts; those of a wrong form are reported with the other forms."""
     for field, registry in _REGISTRIES.items():
         value, names = settings.get(field), list[Any]()
@@ -187,8 +187,9 @@ def _names(settings: Mapping[str, Any]) -> Iterator[tuple[Registry[Any], str]]:
                 names = str(read_form(field, value).get("name", "")).split(",")
             elif isinstance(value, list):
                 names = [item.get("name") if isinstance(item, dict) else item for item in value]
-        words = [name.strip() for name in names if isinstance(name, str)]
-        yield from ((registry, name) for name in words if name and not name.startswith("{"))
+        for at, name in enumerate(names):
+            if isinstance(name, str) and name.strip() and not name.lstrip().startswith("{"):
+                yield f"tools[{at}]: " * (field == "tools"), registry, name.strip()
 
 
 def _mapping_of(settings: Mapping[str, Any], field: str) -> Mapping[str, Any]:

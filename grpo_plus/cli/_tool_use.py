@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.report.escape import escape_controls
-from grpo_verifiers.errors.messages import short
+from grpo_verifiers.errors.messages import cut
 from grpo_verifiers.redaction import HIDDEN
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ class RunSettings:
 
     def summary(self) -> str:
         """Return the adopted settings in a line."""
-        parts = [f"prompt {short(dict(self.prompt), 200)}"] if self.prompt else []
+        parts = [f"prompt {_shown(self.prompt)}"] if self.prompt else []
         parts += [f"completions of at most {self.most} tokens"] if self.most else []
         parts += [f"{name} {value:g}" for name, value in self.sampling.items() if value != SAMPLING[name]]
-        parts += [f"chat_template_kwargs {short(dict(self.template_keywords), 200)}"] if self.template_keywords else []
+        parts += [f"chat_template_kwargs {_shown(self.template_keywords)}"] if self.template_keywords else []
         return f"As in the run {self.folder}: {', '.join(parts)}. Flags override." if parts else ""
 
 
@@ -84,6 +84,10 @@ def read_run_settings(folders: Sequence[Path]) -> RunSettings | None:
             "with --settings-from none."
         )
     return run
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    return "{" + cut(", ".join(f"{name}: {value!r}" for name, value in values.items()), 200) + "}"
 
 
 TURN_FIELDS = ("tools", "environment", "max_tool_calling_iterations")

@@ -69,10 +69,11 @@ def _recipes() -> dict[str, RecipeFiles]:
     folder = recipes_folder()
     papers = sorted(path.stem for path in (folder / "papers").glob("*.yaml"))
     by_paper = {f"{PREFIX}{name}": (f"papers/{name}.yaml", *_OF_PAPERS.get(name, ())) for name in papers}
-    recipes = {**_FILES, **by_paper}
-    firsts = {name: (folder / files[0]).read_text(encoding="utf-8") for name, files in recipes.items()}
-    titles = {name: text.partition("\n")[0].strip('"#.: ') for name, text in firsts.items()}
-    return {name: RecipeFiles(titles[name], files, _NEXT.get(name)) for name, files in recipes.items()}
+    recipes = {}
+    for name, files in [*_FILES.items(), *by_paper.items()]:
+        title = (folder / files[0]).read_text(encoding="utf-8").partition("\n")[0].strip('"#.: ')
+        recipes[name] = RecipeFiles(title, files, _NEXT.get(name))
+    return recipes
 
 
 RECIPES = _recipes()
@@ -114,8 +115,8 @@ def write(recipe: RecipeFiles, source: Path, target: Path, *, force: bool) -> li
     texts = {target / name: (source / name).read_bytes() for name in recipe.files}
     path = target
     try:
-        taken = [path for path in texts if path.exists() or path.is_symlink()]
-        different = [path for path in taken if not path.is_file() or path.read_bytes() != texts[path]]
+        present = [path for path in texts if path.exists() or path.is_symlink()]
+        different = [path for path in present if not path.is_file() or path.read_bytes() != texts[path]]
         if different and not (force and all(path.is_file() or path.is_symlink() for path in different)):
             raise UserError(
                 f"{', '.join(map(str, different))}: there already, and different. Nothing was written: --force "

@@ -65,6 +65,7 @@ DPPO_TV = Piece(
     zero_advantage_means_zero_gradient=True,
     weighs_itself=True,
     settles=True,
+    by_ratio=True,
 )
 
 
@@ -95,6 +96,7 @@ DPPO_KL = Piece(
     zero_advantage_means_zero_gradient=True,
     weighs_itself=True,
     settles=True,
+    by_ratio=True,
 )
 
 

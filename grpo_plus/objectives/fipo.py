@@ -96,6 +96,7 @@ FIPO = Piece(
     ratios=("token",),
     zero_advantage_means_zero_gradient=True,
     settles=True,
+    by_ratio=True,
 )
 
 

@@ -37,6 +37,7 @@ class Piece:
         focuses_itself: the surrogate reads the focus mask itself.
         settles: the surrogate marks tokens without a further pull, for `stop_fraction`.
         weighs_kl: the ratio, rather than the token ratio, multiplies an unbiased KL estimate.
+        by_ratio: for surrogates, keywords act at ratios other than 1 only.
         rules: its requirements and exclusions (`grpo_verifiers.rules`).
         takes_ratio: for KL estimators, a ratio may multiply them.
     """
@@ -54,6 +55,7 @@ class Piece:
     focuses_itself: bool = False
     settles: bool = False
     weighs_kl: bool = False
+    by_ratio: bool = False
     rules: tuple[PartRule, ...] = ()
     takes_ratio: bool = True
     pulls: Callable[..., Any] | None = None

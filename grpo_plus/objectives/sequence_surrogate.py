@@ -60,6 +60,7 @@ GMPO = Piece(
     zero_advantage_means_zero_gradient=True,
     focuses_itself=True,
     settles=True,
+    by_ratio=True,
 )
 
 
@@ -114,4 +115,5 @@ VESPO = Piece(
     ratios=("token",),
     zero_advantage_means_zero_gradient=True,
     weighs_itself=True,
+    by_ratio=True,
 )

@@ -68,6 +68,7 @@ CLIP = Piece(
     "min(r·A, clip(r, 1 − {epsilon_low}, 1 + {epsilon_high})·A)",
     zero_advantage_means_zero_gradient=True,
     settles=True,
+    by_ratio=True,
 )
 
 
@@ -143,6 +144,7 @@ CISPO = Piece(
     cispo,
     "sg[min(r, {epsilon_max})]·A·lp_t",
     zero_advantage_means_zero_gradient=True,
+    by_ratio=True,
 )
 
 
@@ -185,6 +187,7 @@ DIS = Piece(
     "sg[r]·A·lp_t where 1 − {epsilon_low} ≤ r ≤ 1 + {epsilon_high}, else 0",
     zero_advantage_means_zero_gradient=True,
     weighs_itself=True,
+    by_ratio=True,
 )
 
 
@@ -216,4 +219,5 @@ SAPO = Piece(
     sapo,
     "σ(τ(r − 1))·4/τ·A, τ = {temperature_pos} where A > 0, else {temperature_neg}",
     zero_advantage_means_zero_gradient=True,
+    by_ratio=True,
 )

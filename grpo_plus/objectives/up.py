@@ -65,4 +65,5 @@ UP = Piece(
     "A·lp_t where A > 0, else max(r, 1 − {epsilon_low})·A",
     zero_advantage_means_zero_gradient=True,
     settles=True,
+    by_ratio=True,
 )

@@ -88,6 +88,19 @@ class ConfigFacts:
         return "dead_groups 'replay' trains on groups of earlier policies" if self.dead == "replay" else None
 
     @property
+    def moot(self) -> str:
+        """Keywords of the objective that act at ratios other than 1, as they are set; caps below 1 act there, too."""
+        piece = None if self.objective is None else self.objective.surrogate.piece
+        if piece is None or not piece.by_ratio or (piece.weighs_itself and self.corrected and self.by_token):
+            return ""
+        words = self.recipe.keywords["objective"]
+        inside = words.get("surrogate")
+        words = {**words, **(inside if isinstance(inside, Mapping) else {})}
+        options = {name: words[name] for name in piece.keywords() if words.get(name) is not None}
+        caps = ("delta", "epsilon_max", "ratio_max")
+        return ", ".join(f"{name} ({value})" for name, value in options.items() if name not in caps or value >= 1)
+
+    @property
     def sure_givers(self) -> str:
         """The verifiers that surely give steps."""
         return ", ".join(self.recipe.sure_givers)

@@ -54,12 +54,12 @@ def monitor_problems(config: Any, recipe: Any) -> list[str]:
     """A monitor that would watch nothing, and findings of ``stop_on`` that do not exist or cannot begin."""
     problems = [f"stop_on: {unknown('finding', name, list(RULES))}" for name in recipe.stop_on if name not in RULES]
     problems += unreachable_findings(config, recipe.stop_on)
+    if recipe.monitor is None or config.max_steps <= 0:
+        return problems
     least = least_checks(2)
-    if recipe.monitor is not None and 0 < config.max_steps <= (least - 1) * recipe.monitor.every:
-        text = (
-            f"{FIELD} every is {recipe.monitor.every}, and max_steps {config.max_steps}: an alarm needs {least} checks"
-        )
-        problems.append(f"{text}. Lower every, raise max_steps, or remove {FIELD}.")
+    if config.max_steps <= (least - 1) * recipe.monitor.every:
+        text = f"{FIELD} every is {recipe.monitor.every}, and max_steps {config.max_steps}: an alarm needs {least}"
+        problems.append(f"{text} checks. Lower every, raise max_steps, or remove {FIELD}.")
     return problems
 
 

@@ -167,6 +167,8 @@ PARTS = (
         notes("the KL estimator {c.objective.kl.estimator.piece.name!r} without the ratio assumes on-policy samples, "
               "but {c.off_policy}: its gradient is biased after the first step", lambda c: c.off_policy
               and c.objective.kl_in_loss and c.objective.kl is not None and not c.objective.kl.unbiased),
+        notes("{c.moot}: every ratio is 1, since the policy does not move while a generation batch is trained on "
+              "({c.looks}), so this plays no part", lambda c: not c.off_policy and c.moot),
     )),
     ConfigPart("objective {c[objective]!r}, which sets a target for each probability,",
          lambda c: c.surrogate and c.surrogate.name == "target", (

@@ -68,7 +68,7 @@ def pieces(ids: Sequence[int], decode: Decode) -> tuple[list[str], list[int]]:
     return shown, ends
 
 
-def runs(flags: Sequence[bool]) -> list[list[int]]:
+def runs(flags: Sequence[Any]) -> list[list[int]]:
     """The stretches of true flags as (first, one past the last)."""
     spans: list[list[int]] = []
     for at, flag in enumerate(flags):

@@ -106,11 +106,6 @@ class Client:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
-    def tokens(self, model: str, text: str) -> list[int] | None:
-        """Return the ids of a text in the server's vocabulary; None if it does not return them."""
-        body = {"model": model, "prompt": text, "add_special_tokens": False}
-        return self._list("/tokenize", body, "tokens")
-
     def takes_calls(self) -> bool:
         """Return True if methods of the workers can be called, as in development mode."""
         return self.request("POST", "/collective_rpc", {})[0] not in (404, 405)

@@ -132,7 +132,6 @@ class Completions:
         return len(self.ids)
 
     def each(self) -> list[CompletionRow]:
-        """Return the rows."""
         fields = (self.rows, self.prompts, self.texts, self.ids, self.prompt_ids, self.turns, self.turn_tokens)
         columns = [[None] * len(self) if column is None else column for column in fields]
         return [CompletionRow(*values) for values in zip(*columns, strict=True)]

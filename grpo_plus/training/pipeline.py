@@ -156,7 +156,6 @@ class Pipeline:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Around TRL's ``train``."""
         with ExitStack() as stack:
             for stage in self.stages:
                 stack.callback(stage.close)

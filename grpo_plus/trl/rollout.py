@@ -93,12 +93,6 @@ def padding_token_id(host: Host) -> int:
     return token
 
 
-def encode_text(host: Host, text: str) -> list[int]:
-    """Token ids of a text without special tokens."""
-    ids: list[int] = host._tokenizer(text, add_special_tokens=False)["input_ids"]
-    return ids
-
-
 def encode_prompt(host: Host, prompt: Any) -> list[int]:
     """Token ids of a row's prompt without tools; empty if it contains more than text."""
     if isinstance(prompt, str):

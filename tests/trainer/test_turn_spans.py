@@ -16,7 +16,7 @@ from grpo_plus.sampling.token_spans import decoder, token_ends, token_span
 from grpo_plus.training.hooks import Completions
 from grpo_plus.training.rollout.markers import markers_of
 from grpo_plus.training.scoring.live_verifier import LiveVerifier
-from grpo_plus.training.scoring.turn_spans import own_runs, step_tokens, turns_of
+from grpo_plus.training.scoring.turn_spans import step_tokens, turns_of
 from grpo_plus.training.scoring.verifiers import Verifiers
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import ColumnError
@@ -108,7 +108,7 @@ def test_a_turn_has_all_of_its_tokens_wherever_it_was_cut(runs):
     turns, spans = turns_of(ids, mask, [], decode)
     trained = {place for place, own in enumerate(mask) if own}
     found = step_tokens([(turn.start, turn.end) for turn in turns], token_ends(ids, decode), turns, spans)
-    assert found == own_runs(mask) == spans
+    assert found == spans
     assert {place for first, last in found for place in range(first, last)} == trained
 
 

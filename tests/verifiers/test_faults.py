@@ -218,7 +218,6 @@ def failing(completion):
 OF_A_PART = [
     (all_of, 0.0), (lambda part, right: any_of(part, part), 0.0), (lambda part, right: weighted({part: 1, right: 0.5}), 0.5),
     (lambda part, right: weighted({part: 1}), 0.0), (gated, 0.0), (lambda part, right: gated(right, part), 0.0),
-    (lambda part, right: gated(right, part, lazy=True), 0.0),
     (lambda part, right: all_of(gated(right, weighted({part: 2})), right), 0.0), (any_of, 1.0),
 ]  # fmt: skip
 

@@ -162,7 +162,6 @@ class Advantages(TrainerStage):
                 )
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of completions without a step."""
         return {} if self._stepless == 0 else {"stepless": self._stepless}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -178,7 +178,6 @@ class DeadGroupRefill(TrainerStage):
         return self._finished(rounds, sources_of(groups, size), counts)
 
     def _again(self, groups: Sequence[Sequence[StoredRow]], size: int) -> SubBatch:
-        """Return stored groups as a round."""
         host, accelerator = self.host, self.host.accelerator
         return round_of(
             [row for group in self._filled(groups, size) for row in group],

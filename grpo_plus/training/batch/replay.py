@@ -169,7 +169,7 @@ class ReplayBuffer:
             return {"batch": self.buffer.batch, "held": packed(groups, "replay", tensors)}, tensors
         except UnstorableError as error:
             if not self._warned:
-                logger.warning("a checkpoint cannot hold the groups to replay: %s. A resumed run has none.", error)
+                logger.warning("%s: a resumed run has no groups to replay.", error)
             self._warned = True
             return {"batch": self.buffer.batch, "held": packed([], "replay", {})}, {}
 

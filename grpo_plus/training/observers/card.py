@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,8 @@ def section(trainer: RunHost) -> str:
     """Write the section as Markdown."""
     args = trainer.args
     rows: list[tuple[str, str]] = [
-        ("Advantage estimator", _advantage(trainer)),
-        ("Objective", _objective(trainer)),
+        *_parts(trainer),
         ("Rollouts", f"`{trainer.recipe.rollout.how}`"),
-        *_selection(trainer),
         ("Update engine", f"`{trainer.recipe.engine.layout}`"),
         ("Rewards", ", ".join(f"`{name}`" for name in trainer.reward_func_names)),
         *([("Tools", ", ".join(f"`{_text(tool.__name__)}`" for tool in trainer.tools))] if trainer.tools else []),
@@ -67,31 +65,20 @@ def section(trainer: RunHost) -> str:
     return "\n".join(lines)
 
 
-def _advantage(trainer: RunHost) -> str:
-    args = trainer.args
-    if "advantage" not in trainer.recipe.names:
-        name, keywords = equivalent_advantage(args)
-        return f"TRL's own, which is `{name}`{_keywords(keywords)}"
-    assert trainer.estimator is not None
-    return f"`{_base(trainer.recipe.names['advantage'])}`{_keywords(trainer.estimator[1])}"
-
-
-def _objective(trainer: RunHost) -> str:
-    args = trainer.args
-    if "objective" not in trainer.recipe.names:
-        return f"TRL's own loss, `{args.loss_type}`, beta {args.beta:g}"
-    keywords = _keywords(trainer.recipe.keywords["objective"])
-    return f"`{_base(trainer.recipe.names['objective'])}`{keywords}, beta {args.beta:g}"
-
-
-def _selection(trainer: RunHost) -> list[tuple[str, str]]:
-    selected = trainer.recipe.selection
-    if selected is None:
-        return []
-    kind = "" if not selected.selection.draws else ", unbiased" if selected.weighted else ", a curriculum"
-    return [
-        ("Selection of prompts", f"`{_base(trainer.recipe.names['selection'])}`{_keywords(selected.keywords)}{kind}")
+def _parts(trainer: RunHost) -> Iterator[tuple[str, str]]:
+    """Yield the row of each part that can be swapped."""
+    args, recipe = trainer.args, trainer.recipe
+    name, keywords = equivalent_advantage(args)
+    rows = [
+        ("advantage", "Advantage estimator", f"TRL's own, which is `{name}`{_keywords(keywords)}", ""),
+        ("objective", "Objective", f"TRL's own loss, `{args.loss_type}`, beta {args.beta:g}", f", beta {args.beta:g}"),
     ]
+    if (chosen := recipe.selection) is not None:
+        kind = "" if not chosen.selection.draws else ", unbiased" if chosen.weighted else ", a curriculum"
+        rows.append(("selection", "Selection of prompts", "", kind))
+    for field, title, stock, more in rows:
+        own = f"`{_base(recipe.names.get(field, ''))}`{_keywords(recipe.keywords.get(field))}{more}"
+        yield title, own if field in recipe.names else stock
 
 
 def _verifiers(trainer: RunHost) -> list[tuple[str, str, str, str]]:

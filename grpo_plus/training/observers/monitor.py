@@ -25,8 +25,6 @@ from grpo_verifiers.verdict import Verdict
 
 logger = get_logger("grpo_plus.diagnosis")
 
-SLOWER = 1000
-"""After this many checks they are half as frequent, after twice as many a third: checkpoints store all of them."""
 EXAMPLES = 4
 LONGEST = 600
 
@@ -52,7 +50,7 @@ class HackingMonitor:
 
     def due(self, step: int) -> bool:
         """Return True if the completions for the next step are checked: the first, then in intervals."""
-        return self._last < 0 or step - self._last >= self.options.every * (1 + len(self.checks) // SLOWER)
+        return self._last < 0 or step - self._last >= self.options.every
 
     def start(self, host: RunHost, completions: Completions) -> None:
         """Start the judge on a sample of the completions."""
@@ -125,7 +123,6 @@ class HackingMonitor:
         logger.warning("the hacking monitor is off, its judge fails: %s", redact_text(str(error)))
 
     def _look(self) -> None:
-        """Set the alarm, once."""
         if self.alarm is not None or (now := hacking.alarm(self.checks, self._scales())) is None:
             return
         options = self.options

@@ -1,13 +1,11 @@
-"""`OnFinding`: a user's callback for findings, in this trainer and in TRL's own."""
+"""`OnFinding`: a user's callback for findings."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from transformers import TrainerCallback
 
-from grpo_plus.diagnosis import RULES, Curves, Finding, diagnose
-from grpo_plus.diagnosis.facts import facts_of
-from grpo_plus.diagnosis.watch import FindingTracker
+from grpo_plus.diagnosis import RULES, Finding
 from grpo_verifiers.errors import ConfigError
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.redaction import get_logger, redact_text
@@ -41,9 +39,7 @@ class Logged:
 
 
 class OnFinding(TrainerCallback):
-    """Calls a function with every `Finding` of a run as it begins, on the main process.
-
-    In `GRPOPlusTrainer` it receives the run's own findings; in TRL's `GRPOTrainer` it diagnoses the logs itself.
+    """Calls a function with every `Finding` of a run of `GRPOPlusTrainer` as it begins, on the main process.
 
     >>> OnFinding(print, stop_on=["nann"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -52,8 +48,8 @@ class OnFinding(TrainerCallback):
 
     Args:
         call: takes a finding; an error in it is logged as a warning, and the run continues.
-        stop_on: names of findings that end training after their step, with a checkpoint. In `GRPOPlusTrainer` they
-            join the config's ``stop_on``.
+        stop_on: names of findings that end training after their step, with a checkpoint. They join the config's
+            ``stop_on``.
     """
 
     def __init__(self, call: Callable[[Finding], object], stop_on: Sequence[str] = ()) -> None:
@@ -63,9 +59,7 @@ class OnFinding(TrainerCallback):
             raise ConfigError(wrong)
         self._call = call
         self.stop_on = tuple(stop_on)
-        self._logged, self._watch = Logged(), FindingTracker()
-        self._facts: dict[str, Any] = {}
-        self.reported_by_trainer = False  # by the trainer's own diagnosis
+        self.reported_by_trainer = False  # by the diagnosis of this trainer
 
     def report(self, finding: Finding) -> None:
         """Call the function."""
@@ -74,26 +68,10 @@ class OnFinding(TrainerCallback):
         except Exception as error:  # noqa: BLE001 - a listener must not end the run
             logger.warning("OnFinding failed on %s: %s", finding.name, redact_text(repr(error)))
 
-    def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
-        """Read the settings, and the earlier logs of a resumed run, whose findings are not reported again."""
-        self._facts = facts_of(vars(args), lora=bool(getattr(model, "peft_config", None)))
-        self._logged.load(state.log_history)
-        self._watch = FindingTracker()
-        if state.log_history:
-            self._watch.update(int(state.global_step), diagnose(Curves(self._logged.series, self._facts)))
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        if self.reported_by_trainer or not logs or LAST_LOG in logs:
-            return
-        step = int(state.global_step)
-        self._logged.add(step, logs)
-        fresh, _ended = self._watch.update(step, diagnose(Curves(self._logged.series, self._facts)))
-        stops = [one for one in fresh if one.name in self.stop_on]
-        if self.stop_on and max_over_ranks(args, len(stops)):
-            control.should_training_stop = control.should_save = True
-        if state.is_world_process_zero:
-            for one in fresh:
-                self.report(one)
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Refuse a trainer without findings."""
+        if not self.reported_by_trainer:
+            raise ConfigError(["OnFinding needs a GRPOPlusTrainer: of TRL's own runs grpo-plus report tells findings."])
 
 
 def max_over_ranks(args: Any, number: int) -> int:

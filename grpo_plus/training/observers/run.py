@@ -4,18 +4,7 @@ from typing import Any, Protocol
 
 from grpo_plus.objectives import Objective
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_plus.training.rollout import ToolLoop
-from grpo_plus.training.scoring import Verifiers
-from grpo_plus.training.update import QuantisedGuard
 from grpo_plus.trl.host import Host
-
-
-class Stages(Protocol):
-    """Stages of a `Pipeline` that the record and the measurements read."""
-
-    quantised: QuantisedGuard
-    tools: ToolLoop
-    verifiers: Verifiers
 
 
 class RunHost(Host, Protocol):
@@ -27,7 +16,7 @@ class RunHost(Host, Protocol):
 
     card_facts: dict[str, Any]
     command: dict[str, Any]
-    pipeline: Stages
+    pipeline: Any
     recipe: Recipe
 
     @property

@@ -115,7 +115,8 @@ def packed(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return {type(value).__name__: [packed(item, f"{name}/{place}", tensors) for place, item in enumerate(value)]}
     if isinstance(value, Mapping) and all(type(key) is str for key in value):
         return {"mapping": {key: packed(item, f"{name}/{key}", tensors) for key, item in value.items()}}
-    raise UnstorableError(f"{name} is a {type(value).__module__}.{type(value).__qualname__}")
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise UnstorableError(f"a checkpoint holds tensors and JSON values alone, and {name} of its batch is a {kind}")
 
 
 def unpacked(value: Any, tensors: Mapping[str, Tensor], device: Any) -> Any:
@@ -144,7 +145,6 @@ class GenerationBatch(TrainerStage):
     rank_local = True
 
     def __init__(self) -> None:
-        self._warned = False
         self._trains = False
         self._state: Mapping[str, Any] = {}
         self._tensors: Mapping[str, Tensor] = {}
@@ -160,18 +160,7 @@ class GenerationBatch(TrainerStage):
         state, tensors = pending_logs(host)
         batch = unfinished_batches(host)
         if batch is not None:
-            columns: dict[str, Tensor] = {}
-            try:
-                state["batch"] = [packed(part, str(place), columns) for place, part in enumerate(batch)]
-                tensors |= columns
-            except UnstorableError as error:
-                if not self._warned and host.accelerator.is_main_process:
-                    text = (
-                        "a checkpoint cannot hold the generation batch: %s, neither a tensor nor JSON. A run that "
-                        "resumes inside a batch returns to its start, with new completions."
-                    )
-                    logger.warning(text, error)
-                self._warned = True
+            state["batch"] = [packed(part, str(place), tensors) for place, part in enumerate(batch)]
         return state, tensors
 
     def state_dict(self) -> dict[str, Any]:

@@ -34,14 +34,6 @@ from grpo_verifiers.turns import CallStatus, Turn
 logger = get_logger("grpo_plus")
 
 
-class CallSummary(NamedTuple):
-    """A call in the metrics of all ranks."""
-
-    name: str
-    status: CallStatus
-    seconds: float
-
-
 @dataclass
 class _Loop:
     """TRL's loop over a batch while it runs; TRL extends the lists.
@@ -212,7 +204,6 @@ class ToolLoop(TrainerStage):
                 row.reward = row.session.reward()
 
     def close(self) -> None:
-        """End all processes of the tools."""
         self._close_sessions()
         if self._sessions is not None:
             self._sessions.close()
@@ -383,9 +374,8 @@ class ToolLoop(TrainerStage):
             if (label, name) not in self._warned:
                 self._warned.add((label, name))
                 logger.warning(
-                    "the environment %r failed in %s in %d of %d completions, %s. The first: %s. Logged once; the "
-                    "metric tools/environment_errors has the count.",
-                    label, name, len(texts), count, _CONSEQUENCES[name], texts[0],
+                    "the environment %r failed in %s in %d of %d completions (tools/environment_errors has the count "
+                    "from here on). The first: %s", label, name, len(texts), count, texts[0],
                 )  # fmt: skip
 
     def _method(self, proxy: Any, name: str, arguments: Mapping[str, Any]) -> str:
@@ -428,34 +418,24 @@ class ToolLoop(TrainerStage):
     def _log(self, turns_of_rows: Sequence[Sequence[Turn]]) -> None:
         """Log calls of a generation batch by status, turns per completion, and seconds per call."""
         summaries = [
-            CallSummary(call.name, call.status, call.seconds)
-            for turns in turns_of_rows
-            for turn in turns
-            for call in turn.calls
+            (call.name, call.status, call.seconds) for turns in turns_of_rows for turn in turns for call in turn.calls
         ]
         gathered = gather_objects([(len(turns_of_rows), sum(map(len, turns_of_rows)), summaries)])
         calls = [call for _, _, of_rank in gathered for call in of_rank]
-        statuses = Counter(call.status for call in calls)
+        statuses = Counter(status for _, status, _ in calls)
         count, turns = (sum(of_rank[place] for of_rank in gathered) for place in (0, 1))
         values = {"tools/calls": float(len(calls)), "tools/turns": turns / max(1, count)}
         values |= {f"tools/{name}": float(statuses[status]) for name, status in _STATUSES.items()}
         if calls:
-            values["tools/seconds"] = sum(call.seconds for call in calls) / len(calls)
+            values["tools/seconds"] = sum(seconds for _, _, seconds in calls) / len(calls)
         for name in sorted(set(self._method_names())):
-            own = [call.seconds for call in calls if call.name == name]
+            own = [seconds for called, _, seconds in calls if called == name]
             values[f"tools/{name}/calls"] = float(len(own))
             if own:
                 values[f"tools/{name}/seconds"] = sum(own) / len(own)
         log_metrics(self.host, values)
 
 
-_CONSEQUENCES = {
-    "reset": "which are not rewarded",
-    "state_key": "whose turns have no state there",
-    "get_turn_reward": "whose turns have no score there",
-    "get_reward": "which are left out",
-}
-"""Requests to an environment, and the consequence of an error for the completion."""
 _REQUESTED_ALWAYS = ("state_key", "get_reward")
 """Requests in each completion, whatever the model does."""
 _STATUSES: dict[str, CallStatus] = {

@@ -67,7 +67,6 @@ class LiveVerifier:
         return {"verifier": state} if state else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         if state["verifier"]:
             self.verifier.load_state_dict(state["verifier"])
 

@@ -109,7 +109,6 @@ class RewardModelStage(TrainerStage):
             setup.add_rewards([RewardColumn(self._rewards, float(self._options.weight or 0))])
 
     def after_loading(self, host: Host) -> None:
-        """Create the model."""
         super().after_loading(host)
         self.pairs.host = host
         self.scorer = make(host, self._options, self.kind)
@@ -154,7 +153,6 @@ class RewardModelStage(TrainerStage):
         return self._steps
 
     def _rows(self, completions: Completions) -> list[SampledRow]:
-        """Sampled ids of prompts and completions."""
         prompts = completions.prompt_ids
         if prompts is None:  # a rollout function has sampled them
             prompts = [encode_prompt(self.host, prompt) for prompt in completions.prompts]
@@ -282,22 +280,18 @@ class RewardModelStage(TrainerStage):
         return separation(scores, labels)
 
     def _sum(self, values: Sequence[float]) -> list[float]:
-        """Sums over all ranks."""
         return [float(sum(column)) for column in zip(*gather_objects([list(values)]), strict=True)]
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> str:
-        """The kind of reward model; the state fits no other."""
         return f"reward model (on: {self.kind}, head: {self._options.head})"
 
     def state_dict(self) -> dict[str, Any]:
-        """The number of trainings."""
         return {"trainings": self.trainings}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         self.trainings = int(state["trainings"])
 
     def tensors(self) -> dict[str, Tensor]:
@@ -305,7 +299,6 @@ class RewardModelStage(TrainerStage):
         return self.scorer.tensors(moments=not self.host.args.save_only_model)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what `tensors` returned."""
         self.scorer.load_tensors(tensors)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
@@ -367,17 +360,14 @@ class RewardPairs(TrainerStage):
         return {"draws": self._draws, "seen": self.history.offered}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         self._draws, self.history.offered = int(state["draws"]), int(state["seen"])
         for store in (self.fresh, self.held_out, self.history.items):  # of an earlier run of the same trainer
             store.clear()
 
     def tensors(self) -> dict[str, Tensor]:
-        """All examples."""
         return packed({"fresh": self.fresh, "held": self.held_out, "history": self.history.items})
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore what `tensors` returned."""
         stores = unpacked(tensors, self._kind, ("fresh", "held", "history"))
         self.fresh.extend(stores["fresh"])
         self.held_out.extend(stores["held"])

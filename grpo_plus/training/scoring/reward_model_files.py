@@ -62,11 +62,6 @@ def make(host: Host, options: RewardModelOptions, on: str) -> "Scorer":
     except HeadError as error:
         raise ConfigError([f"reward_model: {error}"]) from error
     pad = int(tokenizer.pad_token_id)
-    try:
-        _blank(_saved_config(host, trunk, pad), options.head)
-    except Exception as error:  # noqa: BLE001 - a warning now instead of at the end of the run
-        first = str(error).partition("\n")[0]
-        logger.warning("reward_model: it will be in checkpoints only, as transformers has no such model: %s", first)
     args: Any = host.args
     engine = recipe_of(args).engine
     passes = Passes.of(host, trunk, head, layout=engine.layout, tokens_per_pass=engine.tokens_per_pass)

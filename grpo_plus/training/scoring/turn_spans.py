@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from itertools import groupby
 from typing import Any
 
+from grpo_plus.record.sample import runs
 from grpo_plus.sampling.token_spans import Decode, token_ends, token_span
 from grpo_verifiers.reading.messages import content_text
 from grpo_verifiers.turns import Call, Turn
@@ -13,21 +13,6 @@ from grpo_verifiers.turns import Call, Turn
 Spans = list[tuple[int, int]]
 NO_STATE = -1
 """The number of a missing state."""
-
-
-def own_runs(mask: Sequence[int]) -> Spans:
-    """Return the runs of the model's own tokens: first token, and one past the last.
-
-    >>> own_runs([1, 1, 0, 0, 1])
-    [(0, 2), (4, 5)]
-    """
-    runs, start = [], 0
-    for own, run in groupby(mask, bool):
-        end = start + sum(1 for _ in run)
-        if own:
-            runs.append((start, end))
-        start = end
-    return runs
 
 
 def turns_of(
@@ -47,7 +32,7 @@ def turns_of(
 
     ``mask`` is 1 for the model's own tokens, 0 for those of tools. ``states`` are those before each turn.
     """
-    spans = own_runs(mask)
+    spans = [(first, last) for first, last in runs(mask)]
     ends = token_ends(ids, decode)
     texts = [content_text(message.get("content")) for message in messages if message.get("role") == "assistant"]
     turns = tuple(

@@ -99,7 +99,6 @@ class Verifiers(TrainerStage):
             self.settle()
 
     def state_dict(self) -> dict[str, Any]:
-        """The consecutive failures of each verifier."""
         states = {live.verifier.label: live.state_dict() for live in self.at_work(training=False)}
         failing = {label: state for label, state in states.items() if state}
         return {"failing": failing} if failing else {}

@@ -62,7 +62,6 @@ class ObjectiveLoss(TrainerStage):
 
     @property
     def _trains(self) -> bool:
-        """True in training, False in evaluation."""
         return bool(self.host.model.training)
 
     def beta(self) -> float:

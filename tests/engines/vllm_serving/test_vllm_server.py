@@ -243,9 +243,7 @@ class TestLost:
 
 
 class TestAnotherServer:
-    def test_another_vocabulary_under_the_name_of_the_model_and_no_room_for_the_completions(self, server, make):
-        with pytest.raises(ConfigError, match=r"(?s)has another vocabulary than the model.*--tokenizer"):
-            make(server.url, model=server.stranger, lora=True)
+    def test_no_room_for_the_completions(self, server, make):
         with pytest.raises(ConfigError, match=r"(?s)has room for 256 tokens.*--max-model-len"):
             make(server.url, max_completion_length=256)
 

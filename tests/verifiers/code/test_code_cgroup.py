@@ -11,7 +11,7 @@ import pytest
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.sandbox import cgroup as _cgroup
 from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Limits
-from grpo_verifiers.sandbox.leftovers import OwnFolder
+from grpo_verifiers.sandbox.leftovers import OwnFolder, sweep
 from tests.waiting import comes
 
 from .conftest import opened
@@ -132,12 +132,14 @@ def test_a_folder_that_was_asked_for_and_gives_no_cgroup_is_refused(monkeypatch,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_cgroup_of_a_killed_trainer_is_removed():
+def test_the_cgroup_of_a_killed_trainer_is_removed_by_the_next_one():
     code = "import os; from grpo_verifiers.sandbox.box import Box, BoxKind; box = Box(BoxKind('none')); print(*[f.path for f in box.cgroup._folders] if box.cgroup else [], flush=True); os.kill(os.getpid(), 9)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
     def left():
+        for path in done.stdout.split():
+            sweep(str(Path(path).parent))
         return [path for path in done.stdout.split() if Path(path).exists()]
 
     comes(lambda: not left(), 30)

@@ -70,11 +70,10 @@ def gold_text(answer: str) -> str:
     contents = _last_boxes(text, boxed.items)
     if contents:
         return ", ".join(dict.fromkeys(contents))
-    if not contents and not boxed.open and ("\\boxed" in text or "\\fbox" in text):
-        return ""
-    if boxed.open:
-        # a gold cut off inside its box: use the text after the opening
+    if boxed.open:  # a gold cut off inside its box
         return text[max(text.rfind("\\boxed{") + 7, text.rfind("\\fbox{") + 6) :].strip()
+    if "\\boxed" in text or "\\fbox" in text:
+        return ""
     lines = hash_answers(text) or ([text.rpartition("####")[2].strip()] if "####" in text else [])
     if lines:
         return lines[-1]

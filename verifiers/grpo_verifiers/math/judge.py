@@ -39,37 +39,31 @@ def judge_bounded(
 
 def judge(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict:
     """The verdict on a completion; without a budget it needs a worker with a deadline."""
-    opened = _gold_and_answers(completion, answer, options)
-    if isinstance(opened, Verdict):
-        return opened
-    verdict, (gold, stated) = combine(*opened, options), opened
-    if gold.node is None or verdict.score != 1.0 or not prompt or is_final(gold.node) or len(stated.answers) > 1:
+    try:
+        gold = gold_of(as_text(answer))
+    except TypeError as error:
+        return Verdict(None, Status.NOT_APPLICABLE, str(error))
+    if gold.node is None:
+        problem = f"cannot be read: {gold.problem}" if gold.text else "is empty"
+        return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer {problem}"[:MAX_DETAIL])
+    stated = extract(completion, options)
+    if stated.problem:
+        return _verdict(Status.UNPARSABLE, stated.problem)
+    verdict = combine(gold, stated, options)
+    if verdict.score != 1.0 or not prompt or is_final(gold.node) or len(stated.answers) > 1:
         return verdict
     if not is_copied(stated.answers[0], gold.node, prompt):
         return verdict
     return _verdict(Status.WRONG, "a formula of the prompt, word for word")
 
 
-def _gold_and_answers(completion: str, answer: Any, options: Options) -> Verdict | tuple[Gold, StatedAnswers]:
-    """The gold and the stated answers; a verdict where either leaves nothing to compare."""
-    try:
-        gold = gold_of(as_text(answer))
-    except TypeError as error:
-        return Verdict(None, Status.NOT_APPLICABLE, str(error))
-    if not gold.text:
-        return Verdict(None, Status.NOT_APPLICABLE, "the gold answer is empty")
-    if gold.node is None:
-        return Verdict(None, Status.NOT_APPLICABLE, f"the gold answer cannot be read: {gold.problem}"[:MAX_DETAIL])
-    stated = extract(completion, options)
-    if stated.problem:
-        return _verdict(Status.UNPARSABLE, stated.problem)
-    return gold, stated
-
-
 def combine(gold: Gold, stated: StatedAnswers, options: Options) -> Verdict:
     """The verdict over all statements of a completion: every one has to be right, so the first that is not decides."""
-    several = len(stated.answers + stated.every) > 1
-    if several and gold.node is not None and expand_signs(gold.node)[0] in {"list", "set"}:
+    if (
+        len(stated.answers + stated.every) > 1
+        and gold.node is not None
+        and expand_signs(gold.node)[0] in {"list", "set"}
+    ):
         stated = StatedAnswers(_parts(stated, gold, options), asides=stated.asides)
     for text in stated.answers:
         spend(20 + len(text) // 128)
@@ -213,10 +207,9 @@ def problem_of(answer: Any, options: Options, row: int = 0) -> GoldProblem | Non
         gold = gold_of(as_text(answer))
     except TypeError as error:
         return GoldProblem(row, answer, str(error), "the rows of this gold are left out")
-    if not gold.text:
-        return GoldProblem(row, answer, "it is empty", "its completions get no score and are left out")
     if gold.node is None:
-        return GoldProblem(row, answer, f"it cannot be read ({gold.problem})", "its completions get no score")
+        problem = f"it cannot be read ({gold.problem})" if gold.text else "it is empty"
+        return GoldProblem(row, answer, problem, "its completions get no score and are left out")
     try:
         outcome, reason = decide(gold.text, gold.text, options)
     except ParseError as error:

@@ -61,15 +61,12 @@ _AHEAD = 200_000
 
 
 class Block(NamedTuple):
-    """A fenced block, from ``start`` to ``end`` of its content; ``closed`` unless it is cut off.
-
-    ``indent`` is the white space before its fence, ``language`` the name after it in lower case, empty without one.
-    """
+    """A fenced block, from ``start`` to ``end`` of its content; ``closed`` unless it is cut off."""
 
     start: int
     end: int
-    indent: str
-    language: str
+    indent: str  # before its fence
+    language: str  # in lower case, empty without one
     closed: bool
 
     def source(self, text: str) -> str:
@@ -126,11 +123,7 @@ def is_named(language: str, names: Collection[str]) -> bool:
 
 
 def last_block(text: str, names: Collection[str]) -> str | None:
-    """The content of the last closed fenced block of a language with these names (in lower case), or None.
-
-    A block that names the language wins over later ones that name none; blocks of other languages are passed over. One
-    that is never closed is a program cut off, and no block.
-    """
+    """The content of the last closed block with one of these names (in lower case), else of one without a name."""
     candidates = language_blocks(text, names)
     return candidates[-1].source(text) if candidates else None
 

@@ -89,10 +89,7 @@ def choice(
 
 
 def _declarations(text: str, fields: list[tuple[int, str]], letters: str) -> list[tuple[int, frozenset[str]]]:
-    """The places of declarations, and the letters of each; a small letter counts with a parenthesis only.
-
-    ``fields``: the offsets of boxes and tags, and their contents.
-    """
+    """The places of declarations, and the letters of each; a small letter counts with a parenthesis only."""
     small = letters.lower()
     one = rf"([{letters}](?![A-Za-z0-9_'’])|[{small}](?=\)))"
     more = re.compile(rf"(?:{_CLOSE}{_JOIN}{_OPEN}|[ \t*)\]]{{1,4}}[(\[]?){one}")

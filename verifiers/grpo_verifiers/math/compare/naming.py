@@ -99,11 +99,7 @@ _COUNTERS = frozenset("kmn")
 
 
 def with_constants_of(gold: Node, answer: Node) -> Node:
-    """The answer with its constants of integration by the gold's names.
-
-    They are the only names that the gold lacks, and as many as the answer lacks: ``c`` for ``C`` in ``x^2 + C``,
-    any usual letter for the factors of a solution such as ``y = C e^x``.
-    """
+    """The answer with the gold's names for its constants: ``c`` for ``C`` in ``x^2 + C``, any in ``y = C e^x``."""
     lacking = sorted(filter(_is_constant, names(gold) - names(answer)))
     own = sorted(names(answer) - names(gold))
     if not lacking or len(lacking) != len(own):

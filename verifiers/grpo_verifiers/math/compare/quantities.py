@@ -43,11 +43,7 @@ _WORKED = frozenset({"+", "-", "*", "/", "mixed"})
 
 
 def _without_degrees(node: Node) -> tuple[Node, bool] | None:
-    r"""An expression without its degree signs, and True if it is one of degrees.
-
-    ``180^\circ - 2x`` is, ``2\sin 30^\circ`` and ``360^\circ / 60^\circ`` are not. None if neither holds: degrees
-    times degrees, degrees and radians.
-    """
+    r"""An expression without its degree signs, and True if it is one of degrees (``180^\circ - 2x``); None if mixed."""
     kind = node[0]
     if kind == "f" or "deg" not in survey(node).kinds:
         return node, False

@@ -14,10 +14,7 @@ APPROXIMATELY = 0.01
 
 
 def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal) -> Outcome:
-    """Compare two answers of which at least one is a relation.
-
-    ``same_value`` compares the members of a chain, which need not be worked out; ``equal`` all else, by all policies.
-    """
+    """Compare relations; ``same_value`` compares members of a chain, which need not be worked out."""
     answer = rename_variable(answer, gold)
     gold_solved, answer_solved = solution(gold), solution(answer)
     gold, answer = gold_solved or gold, answer_solved or answer
@@ -26,8 +23,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
             return False, "one name for another"
         if answer[0] == "rel" and set(ops_of(answer)) <= {"<", ">", "<=", ">="}:
             return False, "a relation where a value is expected"
-        value, problem = _stated_value(answer)
-        return (False, problem) if value is None else _with_checks(value, answer, gold, equal, same_value)
+        return _with_checks(answer, gold, equal, same_value)
     if gold[2] == "in":
         if answer[0] != "rel":
             return equal(gold[1][1], answer)
@@ -44,8 +40,7 @@ def compare_relations(gold: Node, answer: Node, equal: Equal, same_value: Equal)
     if pair and answer[2] != "=" and set(ops_of(answer)) <= {"=", "~="}:
         if not same_name(pair[0], answer[1][0]):
             return False, "a different variable"
-        value, problem = _stated_value(answer)
-        return (False, problem) if value is None else _with_checks(value, answer, pair[1], equal, same_value)
+        return _with_checks(answer, pair[1], equal, same_value)
     if answer[2] == "in":
         if pair:
             return _both(equal(pair[1], answer[1][1]), _same_names(pair[0], answer[1][0]))
@@ -104,17 +99,17 @@ def rename_variable(node: Node, gold: Node) -> Node:
     return substitute(node, ("v", old), ("v", new))
 
 
-def _stated_value(node: Node) -> tuple[Node | None, str]:
-    r"""The value that ``x = 5``, ``\sqrt{4} = 2`` or ``x = 1/3 \approx 0.33`` states."""
-    terms, ops = node[1], ops_of(node)
+def _stated_value(node: Node) -> Node | None:
+    r"""The value that ``x = 5``, ``\sqrt{4} = 2`` or ``x = 1/3 \approx 0.33`` states; None if it states none."""
+    terms: tuple[Node, ...] = node[1]
+    ops = ops_of(node)
     if ops == ("in",) and is_name(terms[0]) and _is_set(terms[1]):
-        return terms[1], ""
+        return terms[1]
     if not set(ops) <= {"=", "~="}:
-        return None, "a relation where a value is expected"
+        return None
     labels = min(_labels(terms), 1)
-    members, signs = list(terms[labels:]), list(ops[labels:])
-    exact = len(members) if "~=" not in signs else signs.index("~=") + 1
-    return members[exact - 1], ""
+    signs = ops[labels:]
+    return terms[labels + (signs.index("~=") if "~=" in signs else len(signs))]
 
 
 def _labels(terms: tuple[Node, ...]) -> int:
@@ -122,16 +117,11 @@ def _labels(terms: tuple[Node, ...]) -> int:
     for index, term in enumerate(terms[:-1]):
         if (
             not is_name(term)
-            and not _has_unknowns(term, terms[-1])
+            and not (len(names(term)) > 1 and not names(terms[-1]))  # the quantity of a question: m + n = 25
             and not (term[0] == "f" and term[1] in FUNCTIONS and names(term) and not names(terms[-1]))
         ):
             return index
     return len(terms) - 1
-
-
-def _has_unknowns(node: Node, value: Node) -> bool:
-    """True if a node has several unknowns and may be the quantity of a question: ``m + n = 25``, ``x^2 + y^2 = 25``."""
-    return len(names(node)) > 1 and not names(value)
 
 
 def _is_set(node: Node) -> bool:
@@ -140,8 +130,10 @@ def _is_set(node: Node) -> bool:
     )
 
 
-def _with_checks(value: Node, chain: Node, gold: Node, equal: Equal, same_value: Equal) -> Outcome:
+def _with_checks(chain: Node, gold: Node, equal: Equal, same_value: Equal) -> Outcome:
     """Compare the stated value, and every link of the chain that led to it: ``41 = 42`` states nothing."""
+    if (value := _stated_value(chain)) is None:
+        return False, "a relation where a value is expected"
     outcome = equal(gold, value)
     terms, ops = chain[1], ops_of(chain)
     if not outcome[0] or ops == ("in",):

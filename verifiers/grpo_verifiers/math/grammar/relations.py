@@ -43,10 +43,7 @@ def is_unknown(node: Node) -> bool:
 
 
 def unknown_first(node: Node) -> Node:
-    """The relation with its unknown in front and without a sign: ``x > 2`` for ``2 < x`` and for ``-x < -2``.
-
-    A relation without an unknown alone on one side is unchanged.
-    """
+    """The relation with an unknown that is alone in front, without a sign: ``x > 2`` for ``2 < x`` and ``-x < -2``."""
     if node[0] != "rel" or node[2] not in FLIPPED:
         return node
     (left, right), op = node[1], node[2]

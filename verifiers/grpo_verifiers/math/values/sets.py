@@ -47,15 +47,11 @@ EVERYTHING = (NumberRange(LOWEST, False, HIGHEST, False),)
 
 
 class Region(NamedTuple):
-    """A set of numbers; its parts are disjoint, in order, as few as possible.
-
-    ``domain``: the numbers of the intervals: ``R``, ``Z``, ``Q``, or ``N`` where 0 may belong to it.
-    ``name``: the unknown whose values these are, if the answer names one.
-    """
+    """A set of numbers; its parts are disjoint, in order, as few as possible."""
 
     parts: tuple[NumberRange, ...]
-    domain: str = "R"
-    name: Node | None = None
+    domain: str = "R"  # or Z, Q, or N where 0 may belong to it
+    name: Node | None = None  # the unknown whose values these are
 
 
 def end_of(node: Node) -> End:
@@ -355,15 +351,11 @@ def _condition(quantity: Node, op: str, value: Node) -> Region:
     if quantity[0] == "v" and quantity[1] in names(value):
         raise NoRegionError("not solved")
     end = end_of(value)
-    return Region(_beyond(op, end), "R", quantity)
-
-
-def _beyond(op: str, end: End) -> tuple[NumberRange, ...]:
-    if op in _LESS:
-        return interval(LOWEST, False, end, op == "<=")
-    if op in _MORE:
-        return interval(end, op == ">=", HIGHEST, False)
-    return point(end) if op == "=" else complement(point(end))
+    if op in _LESS | _MORE:
+        parts = interval(LOWEST, False, end, op == "<=") if op in _LESS else interval(end, op == ">=", HIGHEST, False)
+    else:
+        parts = point(end) if op == "=" else complement(point(end))
+    return Region(parts, "R", quantity)
 
 
 def _absolute(unknown: Node, op: str, value: Node) -> Region:

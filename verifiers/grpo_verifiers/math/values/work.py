@@ -53,10 +53,7 @@ def _coefficient(node: Node) -> int:
 
 
 def remaining_work(node: Node) -> str:
-    """Name the work left in an answer; empty for a finished one.
-
-    A part that is a rational number must be written as one. A constant must not be a product of sums.
-    """
+    """Work left in an answer: rational parts not written as a number, constants as products of sums; else empty."""
     if is_final(node):
         return ""
     if node[0] == "binom" and names(node[1]) and not names(node[2]):

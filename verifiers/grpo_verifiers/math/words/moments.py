@@ -14,11 +14,15 @@ _CLOCK = re.compile(
     re.IGNORECASE,
 )
 _PADDED = re.compile(r"\d{1,2}:0\d|0\d:\d{2}|\d{1,2}:\d{2}:\d{2}")  # a time and no ratio
-_ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
-_MONTH_FIRST = re.compile(rf"({_NAMES})\.?\s+(\d{{1,2}})(?:st|nd|rd|th)?(?:\s*,?\s+(\d{{4}}))?", re.IGNORECASE)
-_DAY_FIRST = re.compile(
-    rf"(?:the\s+)?(\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?({_NAMES})\.?(?:\s*,?\s+(\d{{4}}))?", re.IGNORECASE
-)
+_DAY, _YEAR = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?", r"(?:\s*,?\s+(?P<year>\d{4}))?"
+_DATES = [
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"(?P<year>\d{4})-(?P<month>\d{2})-(?P<day>\d{2})",
+        rf"(?P<month>{_NAMES})\.?\s+{_DAY}{_YEAR}",
+        rf"(?:the\s+)?{_DAY}\s+(?:of\s+)?(?P<month>{_NAMES})\.?{_YEAR}",
+    )
+]
 _SLASHES = re.compile(r"\d{1,2}/\d{1,2}/\d{4}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}\.\d{1,2}\.\d{4}")
 _NAMED_TIMES = {"noon": (12, 0, "p"), "midnight": (0, 0, "a"), "12 noon": (12, 0, "p"), "12 midnight": (0, 0, "a")}
 _DAY_PART = {"morning": "a", "afternoon": "p", "evening": "p"}
@@ -48,17 +52,10 @@ def moment(text: str) -> "Clock | tuple[int, int, int] | str | None":
         return Clock(hour, minute, second, half)
     if _SLASHES.fullmatch(text):
         return text
-    if (match := _ISO.fullmatch(text)) is not None:
-        return _date(int(match[1]), int(match[2]), int(match[3]))
-    if (match := _MONTH_FIRST.fullmatch(text)) is not None:
-        return _date(int(match[3] or 0), _MONTH[match[1].casefold()], int(match[2]))
-    if (match := _DAY_FIRST.fullmatch(text)) is not None:
-        return _date(int(match[3] or 0), _MONTH[match[2].casefold()], int(match[1]))
-    return None
-
-
-def _date(year: int, month: int, day: int) -> tuple[int, int, int] | None:
-    return (year, month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
+    if (match := next(filter(None, (pattern.fullmatch(text) for pattern in _DATES)), None)) is None:
+        return None
+    month, day = _MONTH.get(match["month"].casefold()) or int(match["month"]), int(match["day"])
+    return (int(match["year"] or 0), month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
 
 
 def clock_of_ratio(first: int, second: int) -> Clock | None:

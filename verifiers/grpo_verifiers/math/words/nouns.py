@@ -49,10 +49,7 @@ def is_counted(word: str, gold_words: frozenset[str] = frozenset()) -> bool:
 def noun_phrase(
     words: list[str], gold_words: frozenset[str] = frozenset(), *, mass: bool = False
 ) -> tuple[str, frozenset[str]] | None:
-    """Noun and adjectives of a lower-case phrase for counted objects; None if it may be something else.
-
-    ``gold_words`` are accepted unchanged. ``mass``: the phrase follows "of", so a determiner may come first.
-    """
+    """Noun and adjectives of a lower-case phrase for counted objects, or None; ``mass``: it follows "of"."""
     if words == ["times"]:
         return "time", frozenset()
     if mass and words[:1] in (["the"], ["a"], ["an"]):

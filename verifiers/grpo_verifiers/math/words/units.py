@@ -54,18 +54,14 @@ def _definition(text: str) -> Unit:
 
 
 def _prefixed(name: str, unit: Unit) -> dict[str, Unit]:
-    units = {}
     is_symbol = len(name) <= 3 and name not in {"bit", "ohm"}
+    units = {} if is_symbol else {name + "s": unit}
     for sign, (word, exponent) in _PREFIXES.items():
         scaled = unit._replace(scale=unit.scale * Fraction(10) ** exponent)
         if not is_symbol:
             units[word + name] = units[word + name + "s"] = scaled
-        if len(name) <= 3 and name not in _METRE_ONLY.get(sign, name) + " ":
-            continue
-        if len(name) <= 3 and sign + name not in _NEVER:
+        if len(name) <= 3 and name in _METRE_ONLY.get(sign, name) and sign + name not in _NEVER:
             units[sign + name] = scaled
-    if not is_symbol:
-        units[name + "s"] = unit
     return units
 
 
@@ -133,83 +129,77 @@ def unit_readings(text: str, gold_words: str = "") -> tuple[Unit, ...] | None:
     text = _ENDS.sub("", (text[1:-1] if bracketed else text).strip())
     if not text:
         return (Unit(),)
-    tokens: list[tuple[str, str]] = []
-    at = 0
-    while at < len(text.rstrip()):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            return None
-        tokens.append((str(match.lastgroup), match[str(match.lastgroup)]))
-        at = match.end()
-    readings, rest = _product(tokens, 0, frozenset(gold_words.casefold().split()))
-    return None if readings is None or rest < len(tokens) else readings
+    matches = list(_TOKEN.finditer(text))
+    if "".join(match.group() for match in matches) != text.rstrip():
+        return None
+    tokens = [(str(match.lastgroup), match[str(match.lastgroup)]) for match in matches]
+    reader = _UnitReader(tokens, frozenset(gold_words.casefold().split()))
+    readings = reader.product()
+    return readings if reader.tokens[reader.at] == _END else None
 
 
-def _product(tokens: list[tuple[str, str]], at: int, gold_words: frozenset[str]) -> tuple[tuple[Unit, ...] | None, int]:
-    readings: tuple[Unit, ...] = (Unit(),)
-    below = False
-    parts = 0
-    while at < len(tokens):
-        kind, text = tokens[at]
-        if kind == "op" and text == ")":
-            break
-        if (kind == "op" and text == "/") or (kind == "word" and text in {"per", "a", "an"}):
-            if below or (text not in {"/", "per"} and not parts):
-                return None, at
-            below, at = True, at + 1
-            continue
-        if kind == "op":
-            factor, at = _product(tokens, at + 1, gold_words)
-            if factor is None or at >= len(tokens):
-                return None, at
-            at += 1
-            power, at = _exponent(tokens, at)
-        elif kind == "word":
-            factor, power, at = _factor(tokens, at, gold_words, mass=below)
+_END, _CLOSE = ("end", ""), ("op", ")")
+
+
+class _UnitReader:
+    """Reads the tokens of a unit one after the other; ``at`` is the index of the next."""
+
+    def __init__(self, tokens: list[tuple[str, str]], gold_words: frozenset[str]) -> None:
+        self.tokens, self.gold_words, self.at = [*tokens, _END], gold_words, 0
+
+    def product(self) -> tuple[Unit, ...] | None:
+        """The readings up to a closing bracket or the end; None for words that are no unit."""
+        readings: tuple[Unit, ...] = (Unit(),)
+        below, parts = False, 0
+        while (token := self.tokens[self.at]) not in {_END, _CLOSE}:
+            if token[1] in {"/", "per", "a", "an"}:
+                if below or (token[1] not in {"/", "per"} and not parts):
+                    return None
+                below, self.at = True, self.at + 1
+                continue
+            factor = self._bracketed() if token[0] == "op" else self._factor(mass=below) if token[0] == "word" else None
             if factor is None:
-                return None, at
-        else:
-            return None, at
-        readings = tuple(
-            unit.times(other, -power if below else power) for unit, other in product(readings, factor)
-        )[:_READINGS]  # fmt: skip
-        below, parts = False, parts + 1
-    return (None if below or not parts else readings), at
+                return None
+            power = -factor[1] if below else factor[1]
+            readings = tuple(unit.times(other, power) for unit, other in product(readings, factor[0]))[:_READINGS]
+            below, parts = False, parts + 1
+        return None if below or not parts else readings
 
+    def _bracketed(self) -> tuple[tuple[Unit, ...], int] | None:
+        self.at += 1
+        units = self.product()
+        if units is None or self.tokens[self.at] != _CLOSE:
+            return None
+        self.at += 1
+        return units, self._exponent()
 
-def _exponent(tokens: list[tuple[str, str]], at: int) -> tuple[int, int]:
-    if at < len(tokens) and tokens[at][0] == "exponent":
-        return int(tokens[at][1].lstrip("^")), at + 1
-    if at < len(tokens) and tokens[at][1].casefold() in _AFTER:
-        return _AFTER[tokens[at][1].casefold()], at + 1
-    return 1, at
+    def _exponent(self) -> int:
+        kind, text = self.tokens[self.at]
+        power = int(text.lstrip("^")) if kind == "exponent" else _AFTER.get(text.casefold())
+        self.at += power is not None
+        return 1 if power is None else power
 
-
-def _factor(
-    tokens: list[tuple[str, str]], at: int, gold_words: frozenset[str], *, mass: bool
-) -> tuple[tuple[Unit, ...] | None, int, int]:
-    """One unit or one phrase of counted objects, its exponent, and the index after it."""
-    ahead = _BEFORE.get(tokens[at][1].casefold(), 0)
-    if ahead and at + 1 < len(tokens) and (units := _units_named(tokens[at + 1][1])) is not None:
-        return units, ahead, at + 2
-    units = _units_named(tokens[at][1])
-    following = tokens[at + 1][1].casefold() if at + 1 < len(tokens) else ""
-    if units is not None and following != "of":
-        is_metres = tokens[at][1] == "ms"
-        power, at = _exponent(tokens, at + 1)
-        if is_metres and power < 0:  # ms^{-2}: milliseconds are rarely below a line
-            return (TABLE["m"].times(TABLE["s"], power),), 1, at
-        return units, power, at
-    end = at
-    while end < len(tokens) and tokens[end][0] == "word" and tokens[end][1] not in {"per", "a", "an"}:
-        end += 1
-    words = [text.casefold() for _, text in tokens[at:end]]
-    if units is not None:  # litres of water
-        return (units, 1, end) if noun_phrase(words[2:], gold_words, mass=True) else (None, 1, at)
-    phrase = noun_phrase(words, gold_words, mass=mass)
-    if phrase is None:
-        return None, 1, at
-    return (Unit(Fraction(1), ((f"~{phrase[0]}", 1),), phrase[1]),), 1, end
+    def _factor(self, *, mass: bool) -> tuple[tuple[Unit, ...], int] | None:
+        """One unit or one phrase of counted objects, and its exponent."""
+        start, name, following = self.at, self.tokens[self.at][1], self.tokens[self.at + 1][1]
+        ahead = _BEFORE.get(name.casefold(), 0)
+        if ahead and (units := _units_named(following)) is not None:
+            self.at += 2
+            return units, ahead
+        units = _units_named(name)
+        if units is not None and following.casefold() != "of":
+            self.at += 1
+            power = self._exponent()
+            if name == "ms" and power < 0:  # ms^{-2}: milliseconds are rarely below a line
+                return (TABLE["m"].times(TABLE["s"], power),), 1
+            return units, power
+        while self.tokens[self.at][0] == "word" and self.tokens[self.at][1] not in {"per", "a", "an"}:
+            self.at += 1
+        words = [text.casefold() for _, text in self.tokens[start : self.at]]
+        if units is not None:  # litres of water
+            return (units, 1) if noun_phrase(words[2:], self.gold_words, mass=True) else None
+        phrase = noun_phrase(words, self.gold_words, mass=mass)
+        return phrase and ((Unit(Fraction(1), ((f"~{phrase[0]}", 1),), phrase[1]),), 1)
 
 
 def _units_named(name: str) -> tuple[Unit, ...] | None:
