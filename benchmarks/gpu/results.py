@@ -205,5 +205,5 @@ def constants(found: Mapping[str, Result]) -> str | None:
         factor, constant = linear_regression(*zip(*pairs, strict=True))
         if constant < 0:  # it would be wrong for smaller models: through zero, above every point
             factor, constant = max(found / planned for planned, found in pairs), 0.0
-        lines.append(f'"{phase}": Line({ALLOCATOR * factor:.3f}, {ALLOCATOR * constant + outside:.3f} * GIB)')
+        lines.append(f'"{phase}": ({ALLOCATOR * factor:.3f}, {ALLOCATOR * constant + outside:.3f} * GIB)')
     return f"{{{', '.join(lines)}}}"

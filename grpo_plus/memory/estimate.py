@@ -60,20 +60,8 @@ class Settings:
         return replace(self, **changes)
 
 
-@dataclass(frozen=True)
-class Overhead:
-    """The card memory for a sum of parts, in bytes: times the factor, plus the constant."""
-
-    factor: float = ALLOCATOR
-    constant: float = RUNTIME
-
-    def at(self, parts: float) -> float:
-        """Return the card memory for so many bytes."""
-        return self.factor * parts + self.constant
-
-
-ASSUMED = {"train": Overhead(), "rollout": Overhead()}
-"""Memory not counted by the parts, in each phase of a step.
+ASSUMED = {"train": (ALLOCATOR, RUNTIME), "rollout": (ALLOCATOR, RUNTIME)}
+"""Factor and constant of the card memory for the parts of each phase of a step.
 
 Assumed, until `python -m benchmarks.gpu --only fit` has measured it on a card.
 """
@@ -106,7 +94,8 @@ class MemoryEstimate:
     @property
     def peak(self) -> float:
         """The card memory that the step needs."""
-        return max(ASSUMED["train"].at(self.train), ASSUMED["rollout"].at(self.rollout))
+        phases = {"train": self.train, "rollout": self.rollout}
+        return max(factor * phases[phase] + constant for phase, (factor, constant) in ASSUMED.items())
 
     @property
     def _resident(self) -> float:

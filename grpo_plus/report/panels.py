@@ -1,9 +1,10 @@
 """The charts of a single run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grpo_plus.record.reader import Run
+from grpo_verifiers.stats import evenly
 
 STATUSES = ("correct", "partial", "wrong", "unparsable", "timeout", "error", "not_applicable")
 POINTS = 4000
@@ -240,8 +241,6 @@ def _times(run: Run) -> Panel:
     )
 
 
-def thinned(count: int, most: int = POINTS) -> Iterable[int]:
+def thinned(count: int, most: int = POINTS) -> Sequence[int]:
     """Positions of the points to keep: all, or evenly spread ones and the last."""
-    if count <= most:
-        return range(count)
-    return sorted({*(position * count // most for position in range(most)), count - 1})
+    return sorted({*evenly(range(count), most), *range(count)[-1:]})

@@ -14,7 +14,6 @@ from grpo_plus.advantages.compute import compute_advantages
 from grpo_plus.advantages.registry import estimator_of
 from grpo_plus.advantages.table import RewardTable, StepScores
 from grpo_plus.testing.contract import Kit, Part, Subject, checks_of, label_of, leaves_alone
-from grpo_verifiers.testing.contract import ContractCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,15 +36,6 @@ def check_advantage(part: "str | Estimator | Callable[..., Any]", /, **keywords:
         AssertionError: lists every check that failed.
     """
     KIT.run((part, keywords))
-
-
-def advantage_checks() -> list[ContractCheck[Subject]]:
-    """Return the checks of the contract of advantage estimators.
-
-    >>> [check.name for check in advantage_checks()][:2]
-    ['shape_and_dtype', 'float64']
-    """
-    return list(KIT.checks)
 
 
 def sample_table() -> RewardTable:

@@ -15,7 +15,6 @@ from grpo_plus.objectives.compose import build_objective, compose_objective
 from grpo_plus.objectives.group import GroupScores
 from grpo_plus.objectives.objective import Objective, Unreduced
 from grpo_plus.testing.contract import Kit, Part, Subject, checks_of, label_of, leaves_alone
-from grpo_verifiers.testing.contract import ContractCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,15 +38,6 @@ def check_objective(part: "str | Callable[..., Any]", /, *, beta: float = 0.0, *
         AssertionError: lists every check that failed.
     """
     KIT.run((part, {**keywords, "beta": beta}))
-
-
-def objective_checks() -> list[ContractCheck[Subject]]:
-    """Return the checks of the contract of objectives.
-
-    >>> [check.name for check in objective_checks()][:2]
-    ['shape_and_dtype', 'float64']
-    """
-    return list(KIT.checks)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from grpo_plus.selection.history import PromptHistory
 from grpo_plus.selection.part import Selection, SelectionKeywordError
 from grpo_plus.selection.registry import selection_of
 from grpo_plus.testing.contract import Kit, Part, Subject, checks_of, label_of, leaves_alone
-from grpo_verifiers.testing.contract import ContractCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,15 +31,6 @@ def check_selection(part: "str | Selection | Callable[..., Any]", /, **keywords:
         AssertionError: lists every check that failed.
     """
     KIT.run((part, keywords))
-
-
-def selection_checks() -> list[ContractCheck[Subject]]:
-    """Return the checks of the contract of selections.
-
-    >>> [check.name for check in selection_checks()][:2]
-    ['weights', 'empty_history']
-    """
-    return list(KIT.checks)
 
 
 def sample_history(num_generations: int = 4, *, graded: bool = False, progress: float = 0.25) -> PromptHistory:

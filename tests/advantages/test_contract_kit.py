@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_plus.advantages import Estimator, advantages, get_advantage
-from grpo_plus.testing import advantage_checks, check_advantage, parametrize_with_checks
+from grpo_plus.testing import check_advantage, parametrize_with_checks
 from grpo_plus.testing.advantages import KIT
 from tests import started
 
@@ -141,7 +141,7 @@ BROKEN = [
 @pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "estimator"), BROKEN)
 def test_every_check_catches_its_bug(name, estimator):
-    (check,) = [check for check in advantage_checks() if check.name == name]
+    (check,) = [check for check in KIT.checks if check.name == name]
     subject = KIT.resolve(estimator)
     assert check.applies(subject)
     with pytest.raises(AssertionError):

@@ -177,7 +177,7 @@ def test_names_are_different_and_the_page_of_results_is_of_the_results_that_are_
     text = page.page(tmp_path / "r.jsonl")
     assert "Card 9000" in text
     assert "| p 0.5 |" in text
-    assert 'ASSUMED = {"train": Line(1.350, 0.500 * GIB), "rollout": Line(1.080, 0.500 * GIB)}' in text
+    assert 'ASSUMED = {"train": (1.350, 0.500 * GIB), "rollout": (1.080, 0.500 * GIB)}' in text
 
 
 @pytest.mark.slow

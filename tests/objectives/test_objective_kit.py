@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from grpo_plus.objectives import objectives, piece_registries, register_objective
-from grpo_plus.testing import check_objective, objective_checks, parametrize_with_checks
+from grpo_plus.testing import check_objective, parametrize_with_checks
+from grpo_plus.testing.objectives import KIT
 
 BUILT_IN = sorted(entry.name for entry in objectives.entries() if entry.way == "built-in")
 WITH_KL = [
@@ -130,6 +131,6 @@ def test_an_inner_function_a_piece_in_a_composition_and_wrong_keywords_are_found
         check_objective("grpo", ratio="kit_mean_ratio")
     with pytest.raises(ValueError, match="Did you mean 'epsilon_low'"):
         check_objective("grpo", epsilon_lo=0.1)
-    names = [check.name for check in objective_checks()]
+    names = [check.name for check in KIT.checks]
     assert len(names) == len(set(names))
-    assert all(check.about for check in objective_checks())
+    assert all(check.about for check in KIT.checks)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from grpo_plus.selection import selections
-from grpo_plus.testing import check_selection, parametrize_with_checks, selection_checks
+from grpo_plus.testing import check_selection, parametrize_with_checks
+from grpo_plus.testing.selections import KIT
 
 ALL = [
     *[name for name in selections if name != "curriculum"],
@@ -37,7 +38,7 @@ BREAK = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [check.name for check in selection_checks()])
+@pytest.mark.parametrize("name", [check.name for check in KIT.checks])
 def test_each_check_finds_what_breaks_it(name):
     with pytest.raises(AssertionError, match=f"  {name}: "):
         check_selection(BREAK[name])
