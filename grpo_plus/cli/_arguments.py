@@ -13,7 +13,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
-from grpo_plus.cli._quick_checks import NEGATIVE, config_path, is_rank, option_problems
+from grpo_plus.cli._quick_checks import NEGATIVE, config_path, is_rank, word_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
@@ -127,7 +127,7 @@ def parse(prog: str, arguments: Sequence[str], own: Collection[str] = (), device
     # The default prints a usage and ends the process.
     parser.error = lambda message: _raise_user_error(with_values(parser, rest, message))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
-    if unusable := option_problems(rest, own):
+    if unusable := word_problems(rest, own):
         raise UserError(str(ConfigError(unusable)))
     folder = path.resolve().parent if path else Path.cwd()
     rest = _absolute_files(rest)

@@ -24,13 +24,14 @@ from grpo_plus.objectives.registry import objectives
 from grpo_plus.recipe.aliases import leaves, remedy
 from grpo_plus.recipe.entries import builtin_problems
 from grpo_plus.recipe.forms import KeywordAction, add_dotted_flags, read_form
-from grpo_plus.recipe.settings import OPTIONS, part_problems
-from grpo_plus.recipe.values import HEADS, judge, mapping, read_yaml, whole
+from grpo_plus.recipe.settings import DEAD_GROUPS, OPTIONS
+from grpo_plus.recipe.values import HEADS, judge, mapping, read_yaml
 from grpo_plus.selection.registry import selections
 from grpo_plus.trl.versions import source_file
 from grpo_plus.warm_start.store import warm_start_problems
 from grpo_verifiers.errors import ConfigError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.options import option_problems
 from grpo_verifiers.registry import Registry, is_reference
 from grpo_verifiers.tools.registry import TOOLS
 from grpo_verifiers.verifying import REGISTRY
@@ -105,7 +106,7 @@ def read_settings(path: Path | None, words: Sequence[str], own: Collection[str])
         values = {} if path is None else read_yaml(path)
     except ValueError as error:
         raise UserError(str(error)) from error
-    problems = [*_unknown_keys(values), *option_problems(words, own)]
+    problems = [*_unknown_keys(values), *word_problems(words, own)]
     settings = dict(values)
     try:
         settings |= _flags(values, words)
@@ -204,11 +205,14 @@ def _wrong_mappings(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from warm_start_problems(values.get("warm_start"))
     for name in (*OPTIONS, "dead_groups"):
         try:
-            keys = whole(read_form(name, values.get(name))) if name in HEADS else mapping(name, values.get(name))
+            keys = read_form(name, values.get(name)) if name in HEADS else mapping(name, values.get(name))
         except ValueError as error:
             yield str(error)
-        else:
-            yield from part_problems(name, keys)
+            continue
+        if name in OPTIONS:
+            yield from option_problems(name, OPTIONS[name], keys, where="key", bare=True)
+        elif (way := keys.get("name", "keep")) not in DEAD_GROUPS:
+            yield f"{name}: {unknown('name', str(way), DEAD_GROUPS)}"
     for name in ("verifiers", "eval_verifiers"):
         yield from builtin_problems(values.get(name), name)
 
@@ -241,7 +245,7 @@ def _spellings(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
 
 
-def option_problems(words: Sequence[str], own: Collection[str]) -> list[str]:
+def word_problems(words: Sequence[str], own: Collection[str]) -> list[str]:
     """Return the problems of options that are unknown, or that replace their own values."""
     options = light_parser()._option_string_actions  # noqa: SLF001 - argparse has no public list
     names = {option.removeprefix("--") for option in (*options, *own)} | launch_options()

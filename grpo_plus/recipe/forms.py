@@ -30,7 +30,7 @@ def read_form(field: str, value: Any) -> dict[str, Any]:
         keys = mapping(field, value)
         if head == "name" and not (isinstance(keys.get(head), str) and keys[head]):
             raise ValueError(f"{field} is {keys!r}, which lacks a name: write {field}: {{name: NAME, …}}.")
-        return keys | ({"stop_on": _names(keys["stop_on"])} if "stop_on" in keys else {})
+        return keys if head == "name" else {key: _plain(key, item) for key, item in keys.items()}
     if field == "report" and str(value).lower() == "true":
         return {head: True}
     if isinstance(value, str):
@@ -39,12 +39,12 @@ def read_form(field: str, value: Any) -> dict[str, Any]:
     raise ValueError(f"{field} is {value!r}, expected {word} or a mapping with the key {head!r}.")
 
 
-def _names(value: Any) -> Any:
-    """The names in a list or a text, in which commas separate them."""
-    if is_off(value):
-        return []
-    items = [value] if isinstance(value, str) else value
-    return [name.strip() for item in items for name in str(item).split(",")] if isinstance(items, list) else value
+def _plain(key: str, value: Any) -> Any:
+    """A value of an option: integers for floats such as 1e3, as YAML reads it; ``stop_on`` as a list of names."""
+    if key == "stop_on":
+        items = [] if is_off(value) else [value] if isinstance(value, str) else value
+        return [name.strip() for item in items for name in str(item).split(",")] if isinstance(items, list) else value
+    return int(value) if isinstance(value, float) and value % 1 == 0 else value
 
 
 def write_form(field: str, keys: Mapping[str, Any]) -> Any:

@@ -16,13 +16,15 @@ from grpo_plus.recipe.entries import build_verifiers, choose_tools, read_entries
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected
 from grpo_plus.recipe.rewards import advantage_problems, equivalent_advantage, start_problems, weight_among
-from grpo_plus.recipe.settings import DEAD_GROUPS, OPTIONS, part_problems
+from grpo_plus.recipe.settings import DEAD_GROUPS, OPTIONS
 from grpo_plus.recipe.table import parts_of
-from grpo_plus.recipe.values import HEADS, whole
+from grpo_plus.recipe.values import HEADS
 from grpo_plus.selection import selections
 from grpo_plus.selection.checking import keyword_problems as selection_problems
 from grpo_plus.trl.fields import other_samplers
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
+from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.options import option_problems
 from grpo_verifiers.registry import Registry
 from grpo_verifiers.rules import broken_rules
 from grpo_verifiers.verifying import REGISTRY
@@ -154,10 +156,8 @@ def _options(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[dict[s
     options: dict[str, Any] = {}
     problems: list[str] = []
     for field, schema in OPTIONS.items():
-        values = getattr(config, field)
-        if field in HEADS:
-            values = whole(keys[field])
-        wrong = part_problems(field, values or {})
+        values = keys[field] if field in HEADS else getattr(config, field)
+        wrong = option_problems(field, schema, values or {}, where="key", bare=True)
         problems += wrong
         options[field] = schema(**values) if values is not None and not wrong else schema() if field in HEADS else None
     model = options["reward_model"]
@@ -168,8 +168,10 @@ def _options(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[dict[s
 
 def _dead_groups(config: Any, keys: Mapping[str, Any]) -> tuple[DeadGroups, list[str]]:
     name, keywords = str(keys.get("name", "keep")), {key: value for key, value in keys.items() if key != "name"}
-    if problems := part_problems("dead_groups", keys):
-        return DeadGroups(name if name in DEAD_GROUPS else "keep"), problems
+    if name not in DEAD_GROUPS:
+        return DeadGroups(), [f"dead_groups: {unknown('name', name, DEAD_GROUPS)}"]
+    if problems := option_problems(f"dead_groups {name!r}", DEAD_GROUPS[name], keywords):
+        return DeadGroups(name), problems
     keywords = asdict(DEAD_GROUPS[name](**keywords))
     if name == "roulette" and keywords["after"] is None:
         keywords["after"] = max(2, config.num_generations // 4)

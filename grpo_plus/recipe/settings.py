@@ -8,8 +8,7 @@ from grpo_plus.selection.dead_groups.keep import Keep
 from grpo_plus.selection.dead_groups.replay import Replay
 from grpo_plus.selection.dead_groups.resample import Resample
 from grpo_plus.selection.dead_groups.roulette import Roulette
-from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.options import Range, option_problems
+from grpo_verifiers.options import Range
 
 Most = Annotated[int, Range(1, text="a positive integer")]
 
@@ -202,14 +201,3 @@ OPTIONS: Mapping[str, Any] = {
 """The class of each field's options."""
 DEAD_GROUPS: Mapping[str, Any] = {"keep": Keep, "resample": Resample, "roulette": Roulette, "replay": Replay}
 """The ways with dead groups, each with the class whose fields are its keywords."""
-
-
-def part_problems(field: str, values: Mapping[str, Any]) -> list[str]:
-    """The problems of the keys of a field with options, and of ``dead_groups`` with its name."""
-    if field != "dead_groups":
-        return option_problems(field, OPTIONS[field], values, where="key", bare=True)
-    keywords = dict(values)
-    name = keywords.pop("name", "keep")
-    if name not in DEAD_GROUPS:
-        return [f"dead_groups: {unknown('name', str(name), DEAD_GROUPS)}"]
-    return option_problems(f"dead_groups {name!r}", DEAD_GROUPS[name], keywords)

@@ -104,11 +104,6 @@ def no_utf8(path: Path, error: UnicodeDecodeError, at: int = 0) -> str:
     return f"it is no UTF-8 ({place}). Convert it, as with: iconv -f {kind} -t utf-8 {path.name} > new{path.suffix}"
 
 
-def whole(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with integers in place of whole floats: YAML writes 1e3 as a float."""
-    return {key: int(item) if isinstance(item, float) and item % 1 == 0 else item for key, item in values.items()}
-
-
 OFF = ("", "none", "null", "false")
 """Words of a command line or of YAML that mean unset, besides null and false."""
 
