@@ -125,8 +125,8 @@ def _flags(values: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     add_dotted_flags(parser, words, mappings())
     parser.set_defaults(**{name: values.get(name) for name in mappings()})
     parser.error = lambda message: _raise(with_values(parser, words, message))  # type: ignore[method-assign]  # its own ends the process
-    given, _ = parser.parse_known_args([*words])
-    return {name: value for name, value in vars(given).items() if value is not None}
+    flags, _ = parser.parse_known_args([*words])
+    return {name: value for name, value in vars(flags).items() if value is not None}
 
 
 def _unknown_keys(values: Mapping[str, Any]) -> list[str]:

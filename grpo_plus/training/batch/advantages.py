@@ -146,8 +146,8 @@ class Advantages(TrainerStage):
         """Stop a run whose verifier gives no usable step; one that declares steps is waited for."""
         if self._stepless is None or self._recipe.step_givers[label]:
             return
-        given = [steps for steps, verdict in zip(scored, verdicts, strict=True) if verdict.steps]
-        usable = any(first < last and not math.isnan(score) for steps in given for first, last, score in steps)
+        scores = [steps for steps, verdict in zip(scored, verdicts, strict=True) if verdict.steps]
+        usable = any(first < last and not math.isnan(score) for steps in scores for first, last, score in steps)
         judged = sum(verdict.status in _JUDGED and len(row) > 0 for verdict, row in zip(verdicts, ids, strict=True))
         ranks = gather_objects([(usable, judged)])
         if any(found for found, _ in ranks):

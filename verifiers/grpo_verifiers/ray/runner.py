@@ -104,7 +104,7 @@ class _Cluster(Scheduler):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.settings = settings
         self._link: _Link | None = None
-        self._heard_at = 0.0
+        self._answered_at = 0.0
         self._patience = max(settings["patience"], BOOT_SECONDS)
         self._specs: set[str] = set()
         self._open: dict[int, Item] = {}
@@ -134,7 +134,7 @@ class _Cluster(Scheduler):
             except Exception as error:  # noqa: BLE001 - no memory, no descriptors: all mean no child
                 self._lose(f"the process that speaks Ray cannot be started: {type(error).__name__}: {error}")
                 return
-            self._heard_at = time.monotonic()
+            self._answered_at = time.monotonic()
             self._selector.register(self._link.sock, selectors.EVENT_READ, self._link)
         if spec.identity not in self._specs:
             self._specs.add(spec.identity)
@@ -157,14 +157,14 @@ class _Cluster(Scheduler):
         return 0.5 if self._link else None
 
     def _expire(self) -> None:
-        if self._link is not None and time.monotonic() - self._heard_at > self._patience:
+        if self._link is not None and time.monotonic() - self._answered_at > self._patience:
             self._lose(f"the process that speaks Ray was silent for {self._patience:g} s")
 
     def _event(self, key: selectors.SelectorKey, events: int) -> None:
         link: _Link | None = key.data
         if link is None or not events & selectors.EVENT_READ:
             return
-        self._heard_at, self._patience = time.monotonic(), self.settings["patience"]
+        self._answered_at, self._patience = time.monotonic(), self.settings["patience"]
         try:
             data = link.sock.recv(1 << 18)
             for reply in link.replies.feed(data):

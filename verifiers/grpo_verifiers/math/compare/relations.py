@@ -142,8 +142,8 @@ def _with_checks(chain: Node, gold: Node, equal: Equal, same_value: Equal) -> Ou
         left, right = terms[index], terms[index + 1]
         if not _holds(left, right, ops[index], same_value):
             sides = show(left), show(right)
-            known = "" if "the answer" in sides else f"{sides[0]} is not {sides[1]}: "
-            return False, f"{known}a false equation"
+            which = "" if "the answer" in sides else f"{sides[0]} is not {sides[1]}: "
+            return False, f"{which}a false equation"
     return outcome
 
 

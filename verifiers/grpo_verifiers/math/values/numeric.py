@@ -32,17 +32,20 @@ _STRICT = (("0.7391", "1.3127", "0.4219", "2.1173", "1.7741"), ("1.1931", "0.346
 
 
 def real_value(node: Node) -> float | None:
-    """The value of a constant expression, or None: no real number, or one that cannot be told from zero."""
+    """The value of a constant expression, or None: no real number, or one that may be zero."""
     spend(3)
     value: Any = exact(node)
     if value is None:
         mp = _context()
         try:
             with mp.workdps(DIGITS):
-                whole = _value(node, {}, mp)
-                if 0 < abs(whole) < mp.mpf(10) ** -AGREE or abs(mp.im(whole)) > abs(whole) * mp.mpf(10) ** -AGREE:
+                complex_value = _value(node, {}, mp)
+                if (
+                    0 < abs(complex_value) < mp.mpf(10) ** -AGREE
+                    or abs(mp.im(complex_value)) > abs(complex_value) * mp.mpf(10) ** -AGREE
+                ):
                     return None
-                value = mp.re(whole)
+                value = mp.re(complex_value)
         except _UNKNOWN:
             return None
     return float(value) if abs(value) < LARGEST else None
