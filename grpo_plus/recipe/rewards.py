@@ -169,7 +169,6 @@ def outcome_problems(
     unclear = [reward for reward in outcomes if source is None and reward.gives_steps is None]
     if len(unclear) == 1:  # it may be the source
         outcomes.remove(unclear[0])
-    name = chosen[0].name
     if outcomes:
         refused = [part.name for part in parts if part.outcome_weight == 0 and part.weight != 0]
         return [
@@ -180,8 +179,8 @@ def outcome_problems(
         ]
     # A weight of 1 may be written as well as left out; any other weight has a purpose.
     return [
-        f"the reward {reward} gives the steps, of which the advantage estimator {name!r} takes z-scores for any "
-        "weight. Set weight: 0, or outcome_weight: 1 to add the z-score of the reward itself."
+        f"the reward {reward} gives the steps, of which the advantage estimator {chosen[0].name!r} takes z-scores for "
+        "any weight. Set weight: 0, or outcome_weight: 1 to add the z-score of the reward itself."
         for reward in rewards
         if complete and reward.label == source and reward.weight not in (0, 1)
     ]
@@ -269,8 +268,7 @@ def _giver_problems(named: str | None, givers: Mapping[str, bool | None]) -> lis
         return []
     possible = sure or [label for label, gives in givers.items() if gives is None]
     if len(possible) > 1:
-        names = ", ".join(possible)
-        return [f"several verifiers give steps, or may: {names}. Name one: advantage: {{name: …, steps_from: …}}."]
+        return [f"several verifiers give steps, or may: {', '.join(possible)}. Name one: set steps_from of advantage."]
     if all(gives is False for gives in givers.values()):
         listed = f" ({', '.join(givers)})" if givers else ""
         text = f"the advantage estimator needs step scores, but no verifier gives any{listed}"
@@ -328,18 +326,9 @@ def start_problems(options: RewardModelOptions | None) -> list[str]:
     return problems
 
 
-def step_source(recipe: Recipe) -> str:
-    """The label of the verifier whose steps the estimator reads; `step_problems` has refused a config without it."""
-    label = source_of(_rewards(recipe, recipe.step_givers), recipe.step_source)
-    assert label is not None
-    return label
-
-
 def step_giver(recipe: Recipe) -> str:
-    """The label of the verifier whose steps a process head learns."""
-    assert recipe.reward_model is not None
-    labels = [label for label, gives in recipe.step_givers.items() if gives is not False]
-    return (recipe.sure_givers or labels)[0]
+    """The label of the verifier that gives steps, where none is named."""
+    return (recipe.sure_givers or [label for label, gives in recipe.step_givers.items() if gives is not False])[0]
 
 
 def name_problems(functions: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import torch
 
 from grpo_plus.advantages import RewardTable, advantage_metrics, compute_advantages
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_plus.recipe.rewards import running_advantage, step_problems, step_source
+from grpo_plus.recipe.rewards import running_advantage, step_giver, step_problems
 from grpo_plus.sampling.token_spans import scorer_steps
 from grpo_plus.training.batch.reward_table import is_truncated, per_completion, per_token, reward_table, step_scores
 from grpo_plus.training.hooks import CRITIC_VALUES, Completions, ScoredBatch, Setup, TrainerStage, local_rows
@@ -126,7 +126,7 @@ class Advantages(TrainerStage):
         elif self._recipe.own_turns:
             scored = [turn_scores(turns, spans) for turns, spans in turns_of_rows]
         else:
-            label = step_source(self._recipe)
+            label = self._recipe.step_source or step_giver(self._recipe)
             scored = self._verifiers.steps(label, completions, host.processing_class)
             place = self._verifiers.labels.index(label)
             self._require_steps(label, scored, [row[place] for row in verdicts], ids)
@@ -146,11 +146,11 @@ class Advantages(TrainerStage):
         """Stop a run whose verifier gives no usable step; one that declares steps is waited for."""
         if self._stepless is None or self._recipe.step_givers[label]:
             return
-        scores = [steps for steps, verdict in zip(scored, verdicts, strict=True) if verdict.steps]
-        usable = any(first < last and not math.isnan(score) for steps in scores for first, last, score in steps)
+        stepped = [steps for steps, verdict in zip(scored, verdicts, strict=True) if verdict.steps]
+        usable = any(first < last and not math.isnan(score) for steps in stepped for first, last, score in steps)
         judged = sum(verdict.status in _JUDGED and len(row) > 0 for verdict, row in zip(verdicts, ids, strict=True))
         ranks = gather_objects([(usable, judged)])
-        if any(found for found, _ in ranks):
+        if any(ready for ready, _ in ranks):
             self._stepless = None
         elif self.host.model.training:
             self._stepless += sum(count for _, count in ranks)

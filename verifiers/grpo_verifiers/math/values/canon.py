@@ -200,7 +200,7 @@ def negative(form: Form) -> Form:
 
 @lru_cache(maxsize=1024)
 def canon(node: Node) -> Form:
-    """The canonical form of an expression; NoFormError says why there is none."""
+    """The canonical form of an expression; NoFormError has the reason if there is none."""
     spend(2)
     kind = node[0]
     if kind == "n":

@@ -39,13 +39,10 @@ def real_value(node: Node) -> float | None:
         mp = _context()
         try:
             with mp.workdps(DIGITS):
-                complex_value = _value(node, {}, mp)
-                if (
-                    0 < abs(complex_value) < mp.mpf(10) ** -AGREE
-                    or abs(mp.im(complex_value)) > abs(complex_value) * mp.mpf(10) ** -AGREE
-                ):
+                number = _value(node, {}, mp)
+                if 0 < abs(number) < mp.mpf(10) ** -AGREE or abs(mp.im(number)) > abs(number) * mp.mpf(10) ** -AGREE:
                     return None
-                value = mp.re(complex_value)
+                value = mp.re(number)
         except _UNKNOWN:
             return None
     return float(value) if abs(value) < LARGEST else None
