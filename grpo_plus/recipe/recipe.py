@@ -180,7 +180,7 @@ def call_problems(recipe: Recipe, own: Sequence[str], iterations: int | None, *,
     ]
 
 
-_OF_CALLS = ("tool_used", "tool_valid", "turns_overlong")
+_OF_CALLS = ("tool_used", "tool_valid")
 
 
 def schemas_of(recipe: Recipe, row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-MARK = re.compile(r"\"\"\"|'''|[\"'#()\[\]{}\\\n]")
 _TEXTS = re.compile(r"\"\"\"|'''|[\"'#]|\\.", re.DOTALL)
 _ENDS = {quote: re.compile(rf"\\.|{quote}" if len(quote) == 3 else rf"\\.|{quote}|\n", re.DOTALL) for quote in
          ("'", '"', "'''", '"""')}  # fmt: skip
@@ -128,9 +127,9 @@ def last_block(text: str, names: Collection[str]) -> str | None:
     return candidates[-1].source(text) if candidates else None
 
 
-def language_blocks(text: str, names: Collection[str], *, unclosed: bool = False) -> list[Block]:
-    """The blocks with one of the names, else those without a language; ``unclosed``: also one that is cut off."""
-    usable = [block for block in blocks(text, names) if is_named(block.language, names) and (block.closed or unclosed)]
+def language_blocks(text: str, names: Collection[str]) -> list[Block]:
+    """The closed blocks with one of the names, else those without a language."""
+    usable = [block for block in blocks(text, names) if is_named(block.language, names) and block.closed]
     return [block for block in usable if block.language] or usable
 
 

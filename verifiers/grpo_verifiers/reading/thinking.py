@@ -43,18 +43,6 @@ def answer_part(completion: str, think: str | None = "think") -> str:
     return completion[slice(*spans[0])] if len(spans) == 1 else "".join(completion[slice(*span)] for span in spans)
 
 
-def blank_thinking(completion: str, think: str | None = "think") -> str:
-    """The completion with white space in place of all but its answer part, so that offsets do not change."""
-    spans = [(0, len(completion))] if think is None else answer_spans(completion, think)
-    pieces, at = [], 0
-    for start, end in [*spans, (len(completion), len(completion))]:
-        if start > at:
-            pieces.append(" " * (start - at - 1) + "\n")  # a block may begin right after a tag
-        pieces.append(completion[start:end])
-        at = end
-    return "".join(pieces)
-
-
 def answer_spans(completion: str, think: str) -> list[Span]:
     """The answer part as ``(start, end)`` offsets: one span, or several around HTML comments."""
     spend(len(completion) >> (6 if completion.isascii() else 5))

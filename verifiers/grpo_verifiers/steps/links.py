@@ -263,7 +263,7 @@ def _find_rounding(left: Node, right: Node, *, about: bool) -> Rounding | None:
         value, decimal = _value(side), written_number(rounded, about=about)
         if value is None or decimal is None:
             continue
-        endless = (known := exact(side)) is None or 10**60 % known.denominator != 0
+        endless = (number := exact(side)) is None or 10**60 % number.denominator != 0
         if rounds(decimal, value, about=about) or (endless and cuts(decimal, value)):
             return Rounding(value, decimal.value, decimal.unit)
     return None
