@@ -6,9 +6,15 @@ import json
 import logging
 import os
 import re
+import socket
+import sys
+import threading
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from grpo_plus.cli import UserError
 from grpo_plus.recipe.values import no_utf8
@@ -199,6 +205,42 @@ def on_hub(name: str, subject: str, hint: str) -> None:
         path = Path(name).expanduser()
         where = "" if path.is_absolute() else f": looked in {Path.cwd()}"
         raise UserError(f"{subject} does not exist{where}.{runs_near(path)} {hint}")
+    reach_hub()
+
+
+HUB_WAIT = 10.0
+"""Seconds to wait for a connection to the hub."""
+
+
+@lru_cache
+def reach_hub() -> None:
+    """Restrict Hugging Face's libraries to local files if the hub cannot be reached: they retry for a minute a file.
+
+    Too late once they are imported. A value of ``HF_HUB_OFFLINE``, 0 included, skips the attempt.
+    """
+    if os.environ.get("HF_HUB_OFFLINE") or "huggingface_hub" in sys.modules:
+        return
+    hub = urlsplit(getproxies().get("https") or os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    address = hub.hostname, hub.port or (80 if hub.scheme == "http" else 443)
+    problems = [f"no answer in {HUB_WAIT:g} s"]
+
+    def connect() -> None:
+        try:
+            socket.create_connection(address, HUB_WAIT).close()
+            problems.clear()
+        except OSError as error:
+            problems.append(str(error))
+
+    thread = threading.Thread(target=connect, daemon=True)  # the look-up of a name has no limit of its own
+    thread.start()
+    thread.join(HUB_WAIT)
+    if problems:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        print(
+            f"{hub.hostname} cannot be reached ({problems[-1]}), so only models and data of this machine can be used. "
+            "HF_HUB_OFFLINE=0 skips this attempt.",
+            file=sys.stderr,
+        )
 
 
 def _from_function(name: str, base: Path | None, field: str) -> Any:

@@ -16,7 +16,7 @@ Config:
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,9 +53,8 @@ def curriculum(
         start: share of the prompts that is open at first.
         full: share of the steps after which all are.
     """
-    if (column is None) == (file is None):
-        both = "column and file are both set" if column is not None else "column and file are both unset"
-        raise SelectionOutputError(f"selection 'curriculum': {both}, expected one of them as the difficulty.")
+    if problems := _problems({"column": column, "file": file}):
+        raise SelectionOutputError(problems[0])
     if column is None:
         difficulty_P = _of_file(history, str(file), verifier)
     elif column in history.columns:
@@ -66,6 +65,14 @@ def curriculum(
     order = difficulty_P.sort().values
     hardest = order[max(0, math.ceil(share * len(order) - 1e-9) - 1)]
     return (difficulty_P <= hardest).double()
+
+
+def _problems(keywords: Mapping[str, Any]) -> list[str]:
+    column, file = keywords.get("column"), keywords.get("file")
+    if (column is None) != (file is None):
+        return []
+    both = f"column and file are both {'unset' if column is None else 'set'}"
+    return [f"selection 'curriculum': {both}, expected one of them as the difficulty."]
 
 
 def _of_file(history: PromptHistory, file: str, verifier: str | None) -> Tensor:
@@ -121,4 +128,4 @@ def _numbers(history: PromptHistory, values: Sequence[Any], where: str) -> Tenso
     return torch.tensor([float(value) for value in values], dtype=torch.float64)
 
 
-SELECTION = Selection("curriculum", curriculum, weighted=False)
+SELECTION = Selection("curriculum", curriculum, weighted=False, check=_problems)

@@ -124,7 +124,6 @@ class Composite(Verifier):
         self.optional_columns = {name: column for name, column in optional.items() if column not in needed}
         self.named_columns = merge_columns([part.named_columns for part in self.parts])
         self.tried_columns = merge_columns([part.gold_columns for part in self.parts])
-        self.gold_sample = min((part.gold_sample for part in self.parts if part.gold_sample is not None), default=None)
         steps = {part.gives_steps for part in self.parts}
         self.gives_steps = True if True in steps else None if None in steps else False
 

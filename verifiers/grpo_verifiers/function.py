@@ -59,7 +59,6 @@ class FunctionVerifier(Verifier):
         self.form: Form = form_of(name, fn)
         self._options = {name: value for name, value in self.options.items() if name in self.form.options}
         self.gives_steps = False if traits.steps is None and traits.builtin else traits.steps
-        self.gold_sample = traits.gold_sample
         self.reader = None if traits.stated is None else self._read
         self._map_columns()
         source = None if traits.builtin else fn

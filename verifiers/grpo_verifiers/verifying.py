@@ -89,7 +89,6 @@ def verifier(
     golds: Callable[..., Any] | None = None,
     trials: Callable[..., Any] | None = None,
     gold_columns: Sequence[str] = (),
-    gold_sample: int | None = None,
     stated: Callable[..., str | None] | None = None,
     stricter: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionVerifier]:
@@ -130,7 +129,6 @@ def verifier(
         golds: takes gold answers and options, and returns a report on those that cannot be used.
         trials: takes the values of a row and options, and returns completions with expected verdicts.
         gold_columns: columns that ``golds`` or ``trials`` read where the dataset has them, besides its own.
-        gold_sample: number of rows to check when training starts; None: all.
         stated: takes a completion and options, and returns the answer that it states, as the column ``answer`` would
             hold it, or None: with it samples can vote (maj@k).
         stricter: values of options that close its loopholes and that an honest completion still passes;
@@ -141,7 +139,7 @@ def verifier(
     traits = Traits(
         timeout, isolation, on_error, max_concurrency, memory, _names(env), home, pure=pure, steps=steps, fast=fast,
         option_problems=option_problems, golds=golds, trials=trials, gold_columns=_names(gold_columns),
-        gold_sample=gold_sample, stated=stated, stricter=stricter,
+        stated=stated, stricter=stricter,
     )  # fmt: skip
 
     def register(fn: Callable[..., Any]) -> FunctionVerifier:

@@ -61,7 +61,6 @@ class Verifier(ABC):
         optional_columns: columns that it uses if the dataset has them.
         named_columns: mapped by the user: a training set must have them.
         tried_columns: optional columns of its gold check.
-        gold_sample: number of rows of its gold check when training starts; None: all.
         gives_steps: its verdicts have steps (True), never have (False), or only a run can tell (None).
         reader: reads the answer that a completion states, written as a gold answer; None: its samples cannot vote.
     """
@@ -71,7 +70,6 @@ class Verifier(ABC):
     optional_columns: dict[str, str] = _NONE
     named_columns: dict[str, str] = _NONE
     tried_columns: dict[str, str] = _NONE
-    gold_sample: int | None = None
     gives_steps: bool | None = None
     reader: Callable[[str], str | None] | None = None
 

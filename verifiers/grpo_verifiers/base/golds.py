@@ -4,7 +4,7 @@ Tests are checked before a run: the reference must pass, a program that does not
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from grpo_verifiers.errors.messages import short
@@ -64,16 +64,6 @@ class GoldReports:
             for line in report.lines(limit=limit):
                 yield f"{label}: {line}"
 
-    def at(self, places: Sequence[int]) -> "GoldReports":
-        """The reports on selected rows, with their numbers in the dataset."""
-        return GoldReports(tuple((label, report_at(report, places)) for label, report in self.parts))
-
-
-def report_at(report: GoldReport, places: Sequence[int]) -> GoldReport:
-    """A report on selected rows, with their numbers in the dataset if it supports that."""
-    at: Callable[[Sequence[int]], GoldReport] | None = getattr(report, "at", None)
-    return report if at is None else at(places)
-
 
 @dataclass(frozen=True)
 class GoldProblem:
@@ -118,11 +108,6 @@ class ColumnReport:
             yield str(problem)
         if len(shown) < len(self.problems):
             yield f"... and {len(self.problems) - len(shown)} more."
-
-    def at(self, places: Sequence[int]) -> "ColumnReport":
-        """The report on selected rows, with their numbers in the dataset."""
-        moved = tuple(replace(problem, row=places[problem.row]) for problem in self.problems)
-        return replace(self, problems=moved)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,6 @@ class Traits:
     golds: Callable[..., Any] | None = None
     trials: Callable[..., Any] | None = None
     gold_columns: tuple[str, ...] = ()
-    gold_sample: Annotated[int, Range(1)] | None = None
     stated: Callable[..., str | None] | None = None
     boxes: bool = False
     instead: Mapping[str, str] | None = None

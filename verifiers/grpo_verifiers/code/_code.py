@@ -35,7 +35,6 @@ _TRUSTING = "assert_mode is 'in_process': a program can fool tests in its own pr
     option_problems=level_problems,
     trials=trials,
     gold_columns=("solution",),
-    gold_sample=12,
     boxes=True,
 )
 async def code(
