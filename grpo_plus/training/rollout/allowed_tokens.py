@@ -54,8 +54,9 @@ class AllowedTokenScoring(TrainerStage):
     def _all_allowed(self) -> bool:
         """True if every token was allowed."""
         rollout = self._sampler
-        own = rollout is None or (rollout.stock is None and rollout.allowed is None)
-        return self._turns == 1 and not self._served and own
+        if self._turns != 1 or self._served:
+            return False
+        return rollout is None or (rollout.stock is None and rollout.allowed is None)
 
     @contextmanager
     def of_round(self) -> Iterator[None]:
