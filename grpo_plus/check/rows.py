@@ -5,7 +5,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from grpo_plus.check.finding import CheckFinding, FindingKind, ok, problem, warning
+from grpo_plus.check.finding import CheckFinding, FindingKind, info, ok, problem, warning
 
 SHOWN = 5
 LONG = 200
@@ -34,6 +34,7 @@ HINTED = warning(
     "The prompt ends with the row's gold after a word such as answer: the model may copy it.",
     "Leave the answer's text out of the prompt, if it is one.",
 )
+REPEATED = info("prompt-repeated", "Rows with the same prompt and gold: it is trained on more often than the rest.")
 CONFLICT = problem(
     "prompt-conflict",
     "The same prompt has different golds: a right completion of one row is wrong in the other.",
@@ -89,12 +90,14 @@ def row_findings(
     yield from of_rows(ANSWERED, [str(row) for row in range(count) if tells(prompts[row], golds[row], turn=True)])
     yield from of_rows(HINTED, [str(row) for row in range(count) if tells(prompts[row], golds[row], turn=False)])
     first: dict[Hashable, int] = {}
-    conflicts: list[str] = []
+    same: dict[FindingKind, list[str]] = {CONFLICT: [], REPEATED: []}
     for row, key in enumerate(keys):
         before = first.setdefault(key, row)
-        if before != row and not is_empty(prompts[row]) and _plain(golds[before]) != _plain(golds[row]):
-            conflicts.append(f"{row} repeats {before}")
-    yield from of_rows(CONFLICT, [] if repeats else conflicts)
+        if before != row and not repeats and not is_empty(prompts[row]):
+            kind = REPEATED if _plain(golds[before]) == _plain(golds[row]) else CONFLICT
+            same[kind].append(f"{row} repeats {before}")
+    for kind, rows in same.items():
+        yield from of_rows(kind, rows)
     if both := [str(row) for row, prompt in enumerate(evaluated) if key_of(prompt) in first]:
         yield IN_TRAINING.at("evaluation data", _listed(both, len(evaluated)))
 

@@ -90,7 +90,8 @@ def check_early(arguments: Sequence[str], *, own: Collection[str] = (), trains: 
         local_data(name, Path.cwd() if path is None else path.resolve().parent)
     names = {key: settings.get(key) for key in ("model_name_or_path", "reward_model_name_or_path")}
     for field in ("critic", "reward_model"):
-        names[f"{field}: model"] = _mapping_of(settings, field).get("model")
+        if isinstance(part := settings.get(field), dict):
+            names[f"{field}: model"] = part.get("model")
     for key, name in names.items():
         if isinstance(name, str):
             local_model(name, key)
@@ -191,13 +192,6 @@ def _names(settings: Mapping[str, Any]) -> Iterator[tuple[str, Registry[Any], st
         for at, name in enumerate(names):
             if isinstance(name, str) and name.strip() and not name.lstrip().startswith("{"):
                 yield f"tools[{at}]: " * (field == "tools"), registry, name.strip()
-
-
-def _mapping_of(settings: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    """Return the keys of a field; none for one that is wrong, which is reported with the other mappings."""
-    with suppress(ValueError):
-        return mapping(field, settings.get(field))
-    return {}
 
 
 def _wrong_mappings(values: Mapping[str, Any]) -> Iterator[Problem]:
