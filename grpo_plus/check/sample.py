@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -48,9 +49,7 @@ def read_sample(rewards: str, lengths: str | None, config_rewards: Sequence[tupl
     ``rewards`` is a list of numbers, or one for each reward, separated by semicolons. ``config_rewards`` has name and
     weight of every reward of the config, in order.
     """
-    columns = [_numbers("--rewards", part) for part in rewards.split(";")] if rewards else []
-    if not columns:
-        raise ValueError(f"--rewards is empty, expected numbers separated by commas, like {REWARDS}.")
+    columns = [_numbers("--rewards", part) for part in rewards.split(";")]
     if any(math.isinf(value) for column in columns for value in column):
         raise ValueError(f"--rewards is {rewards!r}, expected finite numbers (nan: the reward does not apply).")
     count = len(columns[0])
@@ -61,11 +60,10 @@ def read_sample(rewards: str, lengths: str | None, config_rewards: Sequence[tupl
     return SampleGroup(names, weights, columns, _lengths(lengths, count), summed)
 
 
-Names = tuple[Sequence[str], Sequence[float], Sequence[tuple[str, float]]]
-"""Names and weights of the columns, and the rewards summed in the only column."""
-
-
-def _names(count: int, rewards: Sequence[tuple[str, float]]) -> Names:
+def _names(
+    count: int, rewards: Sequence[tuple[str, float]]
+) -> tuple[Sequence[str], Sequence[float], Sequence[tuple[str, float]]]:
+    """Return names and weights of the columns, and the rewards that the only column sums."""
     if count == len(rewards):
         return [name for name, _ in rewards], [weight for _, weight in rewards], ()
     if count == 1 and rewards:
@@ -74,25 +72,22 @@ def _names(count: int, rewards: Sequence[tuple[str, float]]) -> Names:
         return [f"reward {place}" for place in range(1, count + 1)], [1.0] * count, ()
     listed = ", ".join(name for name, _ in rewards)
     raise ValueError(
-        f"--rewards has {count} lists, but the config has {len(rewards)} rewards ({listed}): give one list for each in "
-        "this order, separated by semicolons, or a single one for their weighted sum."
+        f"--rewards has {count} lists, expected one for each reward of the config ({listed}), separated by semicolons, "
+        "or a single one for their weighted sum."
     )
 
 
 def _lengths(text: str | None, count: int) -> list[int]:
     values = _numbers("--lengths", text) if text is not None else [float(LENGTH)] * count
-    if not all(length >= 1 and length.is_integer() for length in values):
-        raise ValueError(f"--lengths is {text!r}, expected whole numbers of at least 1.")
-    if len(values) != count:
-        raise ValueError(f"--lengths has {len(values)} values, but --rewards has {count}: give one for each.")
+    if len(values) != count or not all(length >= 1 and length.is_integer() for length in values):
+        raise ValueError(f"--lengths is {text!r}, expected a whole number of at least 1 for each of {count} rewards.")
     return [int(length) for length in values]
 
 
 def _numbers(flag: str, text: str) -> list[float]:
-    try:
+    values: list[float] = []
+    with suppress(ValueError):
         values = [float(value) for value in text.split(",") if value.strip()]
-    except ValueError as error:
-        raise ValueError(f"{flag} is {text!r}, expected numbers separated by commas, like {REWARDS}.") from error
     if not values:
-        raise ValueError(f"{flag} is empty, expected numbers separated by commas, like {REWARDS}.")
+        raise ValueError(f"{flag} is {text!r}, expected numbers separated by commas, like {REWARDS}.")
     return values

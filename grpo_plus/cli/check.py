@@ -98,12 +98,7 @@ def _sections(text: str | None, *, has_config: bool) -> set[str]:
     return chosen
 
 
-_READ_BY = {
-    "config": ("rewards", "lengths"),
-    "data": ("rows", "all_rows"),
-    "memory": ("vram", "prompt_length"),
-}
-"""Options of a single section."""
+_READ_BY = {"config": ("rewards", "lengths"), "data": ("rows", "all_rows"), "memory": ("vram", "prompt_length")}
 
 
 def _refuse_idle(options: Namespace, parser: CommandParser, sections: set[str]) -> None:
@@ -120,12 +115,11 @@ def _check_numbers(options: Namespace, *, has_config: bool) -> None:
         raise UserError(
             f"--vram {options.vram:g} needs a config, or a model: --model_name_or_path NAME --load_in_4bit."
         )
-    if options.rows < 1:
-        raise UserError(f"--rows is {options.rows}, expected at least 1.")
+    for flag, number in (("--rows", options.rows), ("--prompt-length", options.prompt_length)):
+        if number < 1:
+            raise UserError(f"{flag} is {number}, expected at least 1.")
     if options.vram is not None and not 0 < options.vram < math.inf:
         raise UserError(f"--vram is {options.vram:g}, expected the card's memory in GiB, like 12.")
-    if options.prompt_length < 1:
-        raise UserError(f"--prompt-length is {options.prompt_length}, expected at least 1.")
 
 
 def _quiet() -> None:
