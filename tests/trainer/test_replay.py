@@ -183,7 +183,7 @@ def test_groups_that_no_checkpoint_can_hold_are_left_out_with_a_warning(run, cap
     memory.buffer.groups[0].group[0].sampled.completion[0]["thing"] = object()
     state, tensors = memory.packed()
     assert (state, tensors) == ({"batch": 1, "held": {"list": []}}, {})
-    assert "A resumed run has none" in caplog.text
+    assert "a resumed run has no groups to replay" in caplog.text
 
 
 REFUSED = {
