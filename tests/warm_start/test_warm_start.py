@@ -278,7 +278,10 @@ def test_an_empty_mapping_asks_for_a_warm_start_and_null_for_none(config):
 def test_a_resumed_run_with_other_shapes_of_the_adapter_says_so(config, cli, run):
     path = config(**SAVING, use_peft=True)
     run(path)
-    changes = {("--lora_r", "4"): "whose shapes are not this config's", ("--use_peft", "false"): "this config trains none: put use_peft"}
+    changes = {
+        ("--lora_r", "4"): "whose shapes are not this config's",
+        ("--use_peft", "false"): "this config trains none: put use_peft",
+    }
     for flags, told in changes.items():
         code, _, err = cli("train", path, "--resume_from_checkpoint", "last", "--max_steps", "2", *flags)
         assert code == 2
