@@ -53,8 +53,6 @@ def curriculum(
         start: share of the prompts that is open at first.
         full: share of the steps after which all are.
     """
-    if problems := _problems({"column": column, "file": file}):
-        raise SelectionOutputError(problems[0])
     if column is None:
         difficulty_P = _of_file(history, str(file), verifier)
     elif column in history.columns:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from grpo_plus.selection import PromptHistory, selection_weights
-from grpo_plus.selection.part import SelectionOutputError
+from grpo_plus.selection.part import SelectionKeywordError, SelectionOutputError
 
 PROMPTS = ["one", "two", "three", "four", "five"]
 
@@ -52,8 +52,9 @@ def refused(match, given=None, **keywords):
 
 
 def test_the_difficulty_comes_from_one_place_that_there_is():
-    refused("column and file are both unset, expected one of them")
-    refused("column and file are both set, expected one of them", column="a", file="b")
+    for how, keywords in (("unset", {}), ("set", {"column": "a", "file": "b"})):
+        with pytest.raises(SelectionKeywordError, match=f"column and file are both {how}, expected one of them"):
+            selection_weights("curriculum", history(), **keywords)
     refused("unknown column 'levl'. Did you mean 'level'", history(level=[1] * 5), column="levl")
 
 
