@@ -39,4 +39,4 @@ def test_a_run_that_goes_on_keeps_the_measurement_from_before_it_or_says_that_th
     for rank in two:
         assert rank["again"]["samples"]["after"] == rank["whole"]["samples"]["after"]
         assert list(rank["unknown"]["samples"]) == ["after"]
-        assert "not known" in rank["unknown"]["said"][0]
+        assert "unknown" in rank["unknown"]["said"][0]
