@@ -51,10 +51,8 @@ def static_fields(path: Path, name: str) -> dict[str, StaticField]:
 def static_words(path: Path) -> dict[str, list[str]]:
     """Return the words of each enumeration in a source file, by its class."""
     nodes = ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []
-    enumerations = [
-        node for node in nodes if isinstance(node, ast.ClassDef) and "Enum" in "".join(map(ast.unparse, node.bases))
-    ]
-    return {node.name: [*_constants(node).values()] for node in enumerations}
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    return {one.name: [*_constants(one).values()] for one in classes if "Enum" in ast.unparse(ast.Tuple(one.bases))}
 
 
 def _constants(owner: ast.ClassDef) -> dict[str, str]:
