@@ -6,14 +6,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import KEYS, prompt_problems
-from grpo_plus.cli._quick_checks import NEGATIVE, config_path, is_rank, word_problems
+from grpo_plus.cli._quick_checks import NEGATIVE, config_path, is_rank, raise_user_error, word_problems
 from grpo_plus.config import MAPPINGS, GRPOPlusConfig
 from grpo_plus.evaluation.measure import KEYS as MEASURE_KEYS
 from grpo_plus.evaluation.measure import measure_problems
@@ -125,7 +125,7 @@ def parse(prog: str, arguments: Sequence[str], own: Collection[str] = (), device
     parser = make_parser(prog)
     path, rest = config_path(arguments)
     # The default prints a usage and ends the process.
-    parser.error = lambda message: _raise_user_error(with_values(parser, rest, message))
+    parser.error = lambda message: raise_user_error(with_values(parser, rest, message))
     add_dotted_flags(parser, rest, (*MAPPINGS, "prompt", "measure", "warm_start"))
     if unusable := word_problems(rest, own):
         raise UserError(str(ConfigError(unusable)))
@@ -292,7 +292,7 @@ def _launch_arguments(words: Sequence[str]) -> tuple[tuple[str, ...], int | None
     except ValueError as error:
         raise UserError(str(error)) from error
     launcher = _launch_parser()
-    launcher.error = _raise_user_error  # type: ignore[method-assign]  # its own prints a usage of 200 options
+    launcher.error = raise_user_error  # type: ignore[method-assign]  # its own prints a usage of 200 options
     namespace, strange = launcher.parse_known_args([*launch, "script"])
     if strange:  # a form that no parser accepts
         raise UserError(f"unknown option {strange[0].partition('=')[0]}. grpo-plus train --help-all lists all.")
@@ -303,7 +303,3 @@ def _launch_arguments(words: Sequence[str]) -> tuple[tuple[str, ...], int | None
     counts = {name: value for name, value in file.items() if isinstance(value, int)}
     processes = namespace.num_processes or counts.get("num_processes")
     return tuple(launch), processes, namespace.num_machines or counts.get("num_machines") or 1
-
-
-def _raise_user_error(message: str) -> NoReturn:
-    raise UserError(message)

@@ -125,7 +125,7 @@ def _flags(values: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     parser = light_parser()
     add_dotted_flags(parser, words, mappings())
     parser.set_defaults(**{name: values.get(name) for name in mappings()})
-    parser.error = lambda message: _raise(with_values(parser, words, message))  # type: ignore[method-assign]  # its own ends the process
+    parser.error = lambda message: raise_user_error(with_values(parser, words, message))  # type: ignore[method-assign]  # its own ends the process
     flags, _ = parser.parse_known_args([*words])
     return {name: value for name, value in vars(flags).items() if value is not None}
 
@@ -226,7 +226,8 @@ def light_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _raise(message: str) -> NoReturn:
+def raise_user_error(message: str) -> NoReturn:
+    """Raise the message of a parser, whose own way prints a usage and ends the process."""
     raise UserError(message)
 
 
