@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from grpo_plus.cli.plugins import SUMMARIES, PartKind, file_text, formula_of, kinds, own_text, shown_tool
+from grpo_plus.objectives import piece_registries
+from grpo_plus.objectives.compose import SELECTORS, _kl
+from grpo_verifiers.options import keywords_of
 
 COMMAND = "python docs/parts/write.py"
 GENERATED = f"<!-- Written from the docstrings by `{COMMAND}`: change those, and run it again. -->"
@@ -199,10 +202,27 @@ def _fenced(language: str, text: str) -> str:
 
 
 def summaries() -> str:
-    """The lines of all built-in parts for the list of `grpo-plus plugins`, as JSON."""
+    """The lines of all built-in parts for the list of `grpo-plus plugins`, and the keywords of many, as JSON."""
     names = [(kind, [each.name for each in kind.registry.entries() if each.way == "built-in"]) for kind in kinds()]
     lines = {kind.words: {name: _line(kind, name) for name in of_kind} for kind, of_kind in names}
-    return json.dumps(lines, ensure_ascii=False, indent=1) + "\n"
+    judged = ("advantage estimator", "objective", "ratio", "surrogate", "reduction", "selection", "KL estimator")
+    keywords = {
+        kind.words: {name: " ".join(_keywords(kind, name)) for name in of_kind}
+        for kind, of_kind in names
+        if kind.words in judged
+    }
+    return json.dumps({**lines, "keywords": keywords}, ensure_ascii=False, indent=1) + "\n"
+
+
+def _keywords(kind: PartKind, name: str) -> list[str]:
+    """The keywords of a part that need no look at another part; an objective's with those of its own pieces."""
+    if kind.words == "KL estimator":
+        return list(keywords_of(_kl))
+    value = kind.registry.get(name)
+    if kind.words != "objective":
+        return list(kind.keywords(value)[0])
+    pieces = [piece_registries[each].get(getattr(value, each)) for each in ("surrogate", "reduce", "ratio")]
+    return list(dict.fromkeys([*SELECTORS, *(key for piece in pieces for key in piece.keywords())]))
 
 
 def _line(kind: PartKind, name: str) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import ast
 import dataclasses
+import json
 import os
 import re
 import sys
@@ -20,6 +21,9 @@ from grpo_plus.cli._data import READERS, local_data, local_model
 from grpo_plus.cli._help import host_options, own_options, static_words
 from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import prompt_problems
+from grpo_plus.cli.plugins import SUMMARIES
+from grpo_plus.diagnosis import RULES
+from grpo_plus.objectives.pieces import piece_registries
 from grpo_plus.objectives.registry import objectives
 from grpo_plus.recipe.aliases import leaves, remedy
 from grpo_plus.recipe.entries import builtin_problems
@@ -31,6 +35,7 @@ from grpo_plus.trl.versions import source_file
 from grpo_plus.warm_start.store import warm_start_problems
 from grpo_verifiers.errors import ConfigError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.files import read_text
 from grpo_verifiers.options import option_problems
 from grpo_verifiers.registry import Registry, is_reference
 from grpo_verifiers.tools.registry import TOOLS
@@ -95,7 +100,7 @@ def check_early(arguments: Sequence[str], *, own: Collection[str] = (), trains: 
     for key, name in names.items():
         if isinstance(name, str):
             local_model(name, key)
-    parts = ", ".join(f"{registry.kind} {name}" for _, registry, name in _names(settings))
+    parts = ", ".join(f"{registry.kind} {name}" for _, registry, name, _ in _parts(settings))
     print(f"Reading {path or 'the options'}{parts and f' ({parts})'}, and loading torch and TRL.", flush=True)
 
 
@@ -171,27 +176,41 @@ def _wrong_words(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _wrong_names(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the problems of names that no part has, unless plug-ins may have them."""
-    for where, registry, name in () if settings.get("plugins") else _names(settings):
-        try:
-            if not is_reference(name) and name not in registry:
+    """Yield the problems of names and keywords that no part has, unless plug-ins may have the name."""
+    table, of_pieces = json.loads(read_text(SUMMARIES))["keywords"], [""]
+    for where, registry, name, keys in _parts(settings):
+        allowed = table.get(registry.kind, {}).get(name)
+        if where == "objective: ":
+            of_pieces.append(allowed)
+        elif registry is objectives:
+            allowed = None if None in (allowed, *of_pieces) else " ".join((allowed, *of_pieces))
+        if allowed is not None:
+            wrong = [key for key in keys if key not in allowed.split()]
+            yield from (f"{where}{registry.kind} {name!r}: {unknown('keyword', key, allowed.split())}" for key in wrong)
+        elif not settings.get("plugins") and not is_reference(name) and name not in registry:
+            try:
                 registry.get(name)
-        except VerifierError as error:
-            yield f"{where}{error}"
+            except VerifierError as error:
+                yield f"{where}{error}"
 
 
-def _names(settings: Mapping[str, Any]) -> Iterator[tuple[str, Registry[Any], str]]:
-    """Yield the names of parts; those of a wrong form are reported with the other forms."""
+def _parts(settings: Mapping[str, Any]) -> Iterator[tuple[str, Registry[Any], str, list[str]]]:
+    """Yield the names and other keys of parts; those of a wrong form are reported with the other forms."""
     for field, registry in _REGISTRIES.items():
-        value, names = settings.get(field), list[Any]()
+        value, part = settings.get(field), dict[str, Any]()
         with suppress(ValueError):
-            if field in HEADS:
-                names = str(read_form(field, value).get("name", "")).split(",")
-            elif isinstance(value, list):
-                names = [item.get("name") if isinstance(item, dict) else item for item in value]
-        for at, name in enumerate(names):
-            if isinstance(name, str) and name.strip() and not name.lstrip().startswith("{"):
-                yield f"tools[{at}]: " * (field == "tools"), registry, name.strip()
+            part = read_form(field, value) if field in HEADS else {}
+        for kind, pieces in piece_registries.items() if field == "objective" else ():
+            yield from _named("objective: ", pieces, part.get(kind), "estimator" if kind == "kl" else "name")
+        for at, item in enumerate([part] if field in HEADS else value if isinstance(value, list) else []):
+            yield from _named(f"tools[{at}]: " * (field == "tools"), registry, item)
+
+
+def _named(where: str, registry: Registry[Any], part: Any, head: str = "name") -> Iterator[Any]:
+    part = part if isinstance(part, dict) else {head: part}
+    for name in map(str.strip, str(part.get(head) or "").split(",")):
+        if name and not name.startswith("{") and name.lower() != "none":
+            yield where, registry, name, [str(key) for key in part if key != head]
 
 
 def _wrong_mappings(values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -205,8 +224,13 @@ def _wrong_mappings(values: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         if name in OPTIONS:
             yield from option_problems(name, OPTIONS[name], keys, where="key", bare=True)
-        elif (way := keys.get("name", "keep")) not in DEAD_GROUPS:
-            yield f"{name}: {unknown('name', str(way), DEAD_GROUPS)}"
+            stops = keys.get("stop_on")
+            wrong = [each for each in stops if each not in RULES] if isinstance(stops, list) else []
+            yield from (f"stop_on: {unknown('finding', each, list(RULES))}" for each in wrong)
+        elif (way := str(keys.pop("name", "keep"))) not in DEAD_GROUPS:
+            yield f"{name}: {unknown('name', way, DEAD_GROUPS)}"
+        else:
+            yield from option_problems(f"{name} {way!r}", DEAD_GROUPS[way], keys)
     for name in ("verifiers", "eval_verifiers"):
         yield from builtin_problems(values.get(name), name)
 
