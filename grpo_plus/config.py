@@ -5,7 +5,7 @@ import inspect
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from grpo_plus.recipe.forms import dotted_flags, normalise
+from grpo_plus.recipe.forms import dotted_flags, normalise, part_flags
 from grpo_plus.trl.fields import resolve_renamed_fields
 from grpo_plus.trl.versions import check_version
 
@@ -13,8 +13,6 @@ check_version()
 
 from trl import GRPOConfig, ModelConfig, ScriptArguments  # noqa: E402 - only after a readable word about the version
 
-from grpo_plus.advantages.checking import flags as estimator_flags  # noqa: E402 - same
-from grpo_plus.objectives.compose import flags as piece_flags  # noqa: E402 - same
 from grpo_plus.recipe.aliases import UnknownOptionError, remedy  # noqa: E402 - same
 from grpo_plus.recipe.host import host_check, host_problems, unseen_best_problems  # noqa: E402 - same
 from grpo_plus.recipe.launch import config_folder, planned_processes, process_count  # noqa: E402 - same
@@ -22,12 +20,9 @@ from grpo_plus.recipe.parts import fingerprint, read_recipe  # noqa: E402 - same
 from grpo_plus.recipe.recipe import Recipe  # noqa: E402 - same
 from grpo_plus.recipe.settings import DEAD_GROUPS, OPTIONS, keys_of  # noqa: E402 - same
 from grpo_plus.recipe.values import HEADS, judge  # noqa: E402 - same
-from grpo_plus.selection.checking import flags as selection_flags  # noqa: E402 - same
 from grpo_verifiers.errors import Problem, raise_all  # noqa: E402 - same
 from grpo_verifiers.redaction import redact  # noqa: E402 - same
 
-ADVANTAGE_FLAGS, OBJECTIVE_FLAGS, SELECTION_FLAGS = estimator_flags(), piece_flags(), selection_flags()
-"""Keywords of the built-in parts, for any parser; the command line adds those of plug-ins."""
 MAPPINGS = (*HEADS, "critic", "reward_model")
 _RECIPE = "_recipe"
 """Attribute for the recipe and its fingerprint; not a field, so it is never saved."""
@@ -82,14 +77,14 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={
             "help": "Advantage estimator: NAME or {name: NAME, KEYWORD: VALUE}; unset: TRL's (scale_rewards).",
-            **dotted_flags("advantage", ADVANTAGE_FLAGS),
+            **dotted_flags("advantage", part_flags("advantage estimator")),
         },
     )
     objective: dict[str, Any] | str | None = field(
         default=None,
         metadata={
             "help": "Objective, in the same form; unset: TRL's own loss (loss_type).",
-            **dotted_flags("objective", OBJECTIVE_FLAGS),
+            **dotted_flags("objective", part_flags("objective", "ratio", "surrogate", "reduction")),
         },
     )
     # An entry is a name or a mapping; TRL's parser can build only the annotated type from the command line.
@@ -132,7 +127,7 @@ class GRPOPlusConfig(GRPOConfig):
         default=None,
         metadata={
             "help": "Sampling weights of prompts: NAME or {name: NAME, ...}; unset: all alike (TRL's sampler).",
-            **dotted_flags("selection", SELECTION_FLAGS),
+            **dotted_flags("selection", part_flags("selection")),
         },
     )
     dead_groups: dict[str, Any] | str | None = field(

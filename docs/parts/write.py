@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.cli.plugins import SUMMARIES, PartKind, file_text, formula_of, kinds, own_text, shown_tool
+from grpo_plus.cli.plugins import PartKind, file_text, formula_of, kinds, own_text, shown_tool
 from grpo_plus.objectives import piece_registries
 from grpo_plus.objectives.compose import SELECTORS, _kl
+from grpo_plus.recipe.forms import PARTS_FILE
 from grpo_verifiers.options import keywords_of
 
 COMMAND = "python docs/parts/write.py"
@@ -220,7 +221,9 @@ def _keywords(kind: PartKind, name: str) -> list[str]:
         return list(keywords_of(_kl))
     value = kind.registry.get(name)
     if kind.words != "objective":
-        return list(kind.keywords(value)[0])
+        keywords, (fn, *_) = kind.keywords(value)
+        is_open = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(fn).parameters.values())
+        return [*keywords, *(["*"] if is_open else [])]
     pieces = [piece_registries[each].get(getattr(value, each)) for each in ("surrogate", "reduce", "ratio")]
     return list(dict.fromkeys([*SELECTORS, *(key for piece in pieces for key in piece.keywords())]))
 
@@ -317,4 +320,4 @@ def _plain(text: str) -> str:
 if __name__ == "__main__":
     for name, text in pages().items():
         Path(__file__).with_name(name).write_text(text, encoding="utf-8")
-    SUMMARIES.write_text(summaries(), encoding="utf-8")
+    PARTS_FILE.write_text(summaries(), encoding="utf-8")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_plus.advantages.estimator import Estimator, EstimatorKeywordError
-from grpo_plus.advantages.registry import advantages, get_advantage
+from grpo_plus.advantages.registry import get_advantage
 from grpo_plus.advantages.spread import SPREAD_KEYWORDS, spread
 from grpo_verifiers.options import keywords_of, option_problems
 
@@ -42,12 +42,6 @@ def parameters_of(estimator: Estimator) -> dict[str, inspect.Parameter]:
     ['ddof', 'eps', 'scale']
     """
     return keywords_of(estimator.fn, _table(estimator)) | _added(estimator)
-
-
-def flags() -> tuple[str, ...]:
-    """Return the keywords of the built-in estimators, for command lines."""
-    names = [entry.name for entry in advantages.entries() if entry.way == "built-in"]
-    return tuple(sorted({keyword for name in names for keyword in parameters_of(get_advantage(name))}))
 
 
 def require_keywords(estimator: Estimator, keywords: Mapping[str, Any]) -> None:

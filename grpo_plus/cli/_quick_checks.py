@@ -3,7 +3,6 @@
 import argparse
 import ast
 import dataclasses
-import json
 import os
 import re
 import sys
@@ -21,13 +20,12 @@ from grpo_plus.cli._data import READERS, local_data, local_model
 from grpo_plus.cli._help import host_options, own_options, static_words
 from grpo_plus.cli._parser import by_option, repeated, with_values
 from grpo_plus.cli._prompts import prompt_problems
-from grpo_plus.cli.plugins import SUMMARIES
 from grpo_plus.diagnosis import RULES
 from grpo_plus.objectives.pieces import piece_registries
 from grpo_plus.objectives.registry import objectives
 from grpo_plus.recipe.aliases import leaves, remedy
 from grpo_plus.recipe.entries import builtin_problems
-from grpo_plus.recipe.forms import KeywordAction, add_dotted_flags, read_form
+from grpo_plus.recipe.forms import KeywordAction, add_dotted_flags, part_keywords, read_form
 from grpo_plus.recipe.settings import DEAD_GROUPS, OPTIONS
 from grpo_plus.recipe.values import HEADS, judge, mapping, read_yaml
 from grpo_plus.selection.registry import selections
@@ -35,7 +33,6 @@ from grpo_plus.trl.versions import source_file
 from grpo_plus.warm_start.store import warm_start_problems
 from grpo_verifiers.errors import ConfigError, Problem, VerifierError
 from grpo_verifiers.errors.messages import unknown
-from grpo_verifiers.files import read_text
 from grpo_verifiers.options import option_problems
 from grpo_verifiers.registry import Registry, is_reference
 from grpo_verifiers.tools.registry import TOOLS
@@ -177,16 +174,17 @@ def _wrong_words(settings: Mapping[str, Any]) -> Iterator[str]:
 
 def _wrong_names(settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield the problems of names and keywords that no part has, unless plug-ins may have the name."""
-    table, of_pieces = json.loads(read_text(SUMMARIES))["keywords"], [""]
+    of_pieces = list[list[str] | None]()
     for where, registry, name, keys in _parts(settings):
-        allowed = table.get(registry.kind, {}).get(name)
+        allowed = part_keywords().get(registry.kind, {}).get(name)
         if where == "objective: ":
             of_pieces.append(allowed)
         elif registry is objectives:
-            allowed = None if None in (allowed, *of_pieces) else " ".join((allowed, *of_pieces))
+            pieces = [words for words in (allowed, *of_pieces) if words is not None]
+            allowed = sum(pieces, list[str]()) if len(pieces) > len(of_pieces) else None
         if allowed is not None:
-            wrong = [key for key in keys if key not in allowed.split()]
-            yield from (f"{where}{registry.kind} {name!r}: {unknown('keyword', key, allowed.split())}" for key in wrong)
+            wrong = [] if "*" in allowed else [key for key in keys if key not in allowed]
+            yield from (f"{where}{registry.kind} {name!r}: {unknown('keyword', key, allowed)}" for key in wrong)
         elif not settings.get("plugins") and not is_reference(name) and name not in registry:
             try:
                 registry.get(name)

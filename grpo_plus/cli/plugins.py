@@ -11,11 +11,11 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from grpo_plus.cli import UserError
 from grpo_plus.cli._parser import CommandParser
+from grpo_plus.recipe.forms import PARTS_FILE
 from grpo_verifiers.errors import UnknownNameError, VerifierError
 from grpo_verifiers.errors.messages import short
 from grpo_verifiers.files import read_text
@@ -332,7 +332,7 @@ def describe(kind: PartKind, name: str) -> Iterator[str]:
 
 
 def _list() -> str:
-    lines, summaries = [], json.loads(read_text(SUMMARIES))
+    lines, summaries = [], json.loads(read_text(PARTS_FILE))
     for kind in kinds():
         if entries := kind.registry.entries():
             width, of_kind = max(len(entry.name) for entry in entries), summaries.get(kind.words, {})
@@ -346,14 +346,10 @@ def _list() -> str:
 
 
 def summary(kind: PartKind, name: str) -> str:
-    """Describe a part in one line; `SUMMARIES` has those of built-in parts, which need not be imported for the list."""
+    """Describe a part in one line; `PARTS_FILE` has those of built-in parts, which are not imported for it."""
     try:
         text = own_text(kind.function(name)) or formula_of(name, kind.registry.get(name))
     except VerifierError as error:
         return f"cannot be loaded: {error}"
     first = inspect.cleandoc(text).partition("\n\n")[0].replace("`", "").rstrip(".")
     return textwrap.shorten(first, 100, placeholder=" …")
-
-
-SUMMARIES = Path(__file__).with_name("parts.json")
-"""Lines of built-in parts by kind and name; docs/parts/write.py writes them from the docstrings."""

@@ -40,18 +40,6 @@ def _kl(
     """The signature of a KL term."""
 
 
-def flags() -> tuple[str, ...]:
-    """Return the keywords of the built-in pieces, for command lines."""
-    keywords = {
-        keyword
-        for registry in piece_registries.values()
-        for entry in registry.entries()
-        if entry.way == "built-in"
-        for keyword in registry.get(entry.name).keywords()
-    }
-    return (*SELECTORS, *sorted(keywords))
-
-
 def build_objective(
     name: str | Callable[..., Any],
     kwargs: Mapping[str, Any] | None = None,

@@ -1,8 +1,9 @@
 """The normal form of our fields, from values and from flags: lists, mappings, absolute paths, parts by a word."""
 
 import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import yaml
 
 from grpo_plus.recipe.values import HEADS, StrictLoader, default_of, is_off, mapping, mapping_or_none
 from grpo_verifiers.errors import PluginError, Problem
+from grpo_verifiers.files import read_text
 from grpo_verifiers.options import numbers
 from grpo_verifiers.verifying import load_plugins
 
+PARTS_FILE = Path(__file__).with_name("parts.json")
+"""A line for each built-in part, by kind and name, and its keywords; docs/parts/write.py writes both from the code."""
 OFF: Mapping[str, Any] = {"dead_groups": "keep", "engine": "stock", "rollout": "stock", "report": False}
 """The word for false, where that is not the same as unset."""
 
@@ -251,6 +255,18 @@ def _mapping(field: str, value: Any) -> dict[str, Any]:
     if isinstance(value, dict) or field not in HEADS:
         return mapping(field, value)
     return read_form(field, value)
+
+
+@lru_cache
+def part_keywords() -> Mapping[str, Mapping[str, list[str]]]:
+    """The keywords of the built-in parts by kind and name; with ``*`` any other is one, too."""
+    kinds = json.loads(read_text(PARTS_FILE))["keywords"]
+    return {kind: {name: words.split() for name, words in of_kind.items()} for kind, of_kind in kinds.items()}
+
+
+def part_flags(*kinds: str) -> list[str]:
+    """The keywords of all built-in parts of these kinds."""
+    return sorted({word for kind in kinds for words in part_keywords()[kind].values() for word in words} - {"*"})
 
 
 def dotted_flags(field: str, keys: Sequence[str]) -> dict[str, Any]:

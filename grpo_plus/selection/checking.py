@@ -14,7 +14,7 @@ from grpo_plus.selection.part import (
     SelectionOutputError,
     common,
 )
-from grpo_plus.selection.registry import get_selection, selection_of, selections
+from grpo_plus.selection.registry import selection_of
 from grpo_verifiers.errors.messages import short, show
 from grpo_verifiers.options import keywords_of, option_problems
 
@@ -47,12 +47,6 @@ def parameters_of(selection: Selection) -> dict[str, inspect.Parameter]:
     ['decay', 'every', 'explore', 'power', 'weighted']
     """
     return keywords_of(selection.fn, _history(selection)) | _added(selection)
-
-
-def flags() -> tuple[str, ...]:
-    """Return the keywords of the built-in selections, for command lines."""
-    names = [entry.name for entry in selections.entries() if entry.way == "built-in"]
-    return tuple(sorted({keyword for name in names for keyword in parameters_of(get_selection(name))}))
 
 
 def own_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:

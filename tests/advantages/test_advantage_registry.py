@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from grpo_plus.advantages import EstimatorOutputError, RewardTable, advantage_metrics, compute_advantages
-from grpo_plus.advantages.checking import flags, keyword_problems, parameters_of, parts_of
+from grpo_plus.advantages.checking import keyword_problems, parameters_of, parts_of
 from grpo_plus.advantages.estimator import Estimator, EstimatorFailedError, EstimatorKeywordError, NotAnEstimatorError
 from grpo_plus.advantages.registry import advantages, get_advantage, register_advantage
 from grpo_plus.recipe.forms import absolute_parts
@@ -317,15 +317,3 @@ def test_metrics_of_steps_and_of_their_states():
         table = dataclasses.replace(table, steps=steps)
         found = advantage_metrics(get_advantage("process"), table, torch.ones(2, 3))
         assert found["advantages/anchored_fraction"] == pytest.approx(share)
-
-
-def test_a_new_built_in_estimators_keywords_are_flags(monkeypatch, tmp_path):
-    (tmp_path / "mine_estimator.py").write_text(
-        "from grpo_plus.advantages.estimator import Estimator\n"
-        "def shifted(table, *, shift: float = 0.5):\n    return table.totals() - shift\n"
-        "ESTIMATOR = Estimator('shifted', shifted)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    assert "shift" not in flags()
-    monkeypatch.setitem(advantages._builtins, "shifted", "mine_estimator:ESTIMATOR")
-    assert "shift" in flags()

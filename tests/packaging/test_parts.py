@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from grpo_plus import GRPOPlusConfig
-from grpo_plus.cli.plugins import SUMMARIES, file_text, kinds, own_text
+from grpo_plus.cli.plugins import file_text, kinds, own_text
+from grpo_plus.recipe.forms import PARTS_FILE
 from grpo_plus.recipe.parts import DEAD_GROUPS
 from grpo_verifiers import get_verifier
 from grpo_verifiers.turns import Call, Turn
@@ -138,7 +139,7 @@ def test_a_verifier_gives_the_scores_and_statuses_that_its_docstring_names(name,
 def test_the_pages_are_those_of_the_code():
     found = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
     assert found == WRITER["pages"](), f"run {WRITER['COMMAND']}"
-    assert SUMMARIES.read_text(encoding="utf-8") == WRITER["summaries"](), f"run {WRITER['COMMAND']}"
+    assert PARTS_FILE.read_text(encoding="utf-8") == WRITER["summaries"](), f"run {WRITER['COMMAND']}"
 
 
 def test_every_way_with_dead_groups_is_shown():
