@@ -6,7 +6,6 @@ Modules with an underscore are helpers of the commands.
 import importlib
 import io
 import os
-import re
 import select
 import sys
 import traceback
@@ -33,7 +32,6 @@ COMMANDS = {
 
 UNREAD = 141
 """Exit code if the reader of the output ends first, as for a program killed by SIGPIPE."""
-_LOST = re.compile(r"(gloo|nccl).*(connection (closed|reset|refused)|broken pipe|timeout)", re.IGNORECASE | re.DOTALL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,10 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return UNREAD
         if message := _plugin_failure(error):
             return _failed(f"{plugin_traceback(error)}grpo-plus {name}: {message}", 2)
-        if _lost_a_rank(error):
-            last = str(error).strip().splitlines()[-1]
-            rank = f"rank {os.environ['RANK']} lost another rank, whose output has the cause"
-            return _failed(f"grpo-plus {name}: {rank}: {last}", 1)
         sys.excepthook = _redacted_traceback
         raise
     finally:
@@ -97,12 +91,6 @@ def _failed(text: str, code: int) -> int:
 def _redacted_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print an uncaught exception as Python does, without secrets."""
     sys.stderr.write(redact_text("".join(traceback.format_exception(kind, error, trace))))
-
-
-def _lost_a_rank(error: BaseException) -> bool:
-    """True if the error of this rank only reports a lost connection to another, whose message matters more."""
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    return ranks > 1 and isinstance(error, RuntimeError) and bool(_LOST.search(str(error)))
 
 
 def _plugin_failure(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from grpo_plus.check.memory import REPORTED, memory_lines, planned_run, storage_
 from grpo_plus.check.parts import part_lines
 from grpo_plus.check.sample import read_sample
 from grpo_plus.check.time import time_lines
-from grpo_plus.check.tokens import UNREADABLE, Files, model_files, token_findings
+from grpo_plus.check.tokens import Files, model_files, token_findings
 from grpo_plus.cli import UserError
 from grpo_plus.cli._arguments import Parsed, parse, reward_names
 from grpo_plus.cli._data import load_rows, model_path
@@ -33,7 +33,6 @@ from grpo_plus.cli._prompts import FORMATS, maker
 from grpo_plus.cli._quick_checks import on_cpu
 from grpo_plus.cli._warm_start import warm_start_lines
 from grpo_plus.memory.estimate import GIB
-from grpo_plus.memory.shape import read_model_config
 from grpo_plus.objectives.objective import ObjectiveOutputError
 from grpo_plus.qlora.defaults import Device
 from grpo_plus.recipe.rewards import named_weights, weight_problems
@@ -201,19 +200,10 @@ class ConfigCheck:
         try:
             path = model_path(name, self.parsed.folder)
         except UserError as error:
-            return self._shape_only(name, error)
+            return Files(name, failed=tuple(self._refused(error)))
         settings = {"revision": self.model.model_revision, "trust_remote_code": self.parsed.trusts_code or None}
         settings |= {key: value for key, value in (self.args.model_init_kwargs or {}).items() if key in settings}
         return model_files(path, {key: value for key, value in settings.items() if value not in (None, "main")})
-
-    def _shape_only(self, name: str, refused: UserError) -> Files:
-        """Return the config of a single file, whose memory can be planned; else the finding of a refused model."""
-        if not Path(name).is_file():
-            return Files(name, failed=tuple(self._refused(refused)))
-        try:
-            return Files(name, read_model_config(name), failed=tuple(self._refused(refused)))
-        except ValueError as error:
-            return Files(name, failed=(UNREADABLE.at(name, error),))
 
     @cached_property
     def data(self) -> DataCheck | None:

@@ -199,12 +199,12 @@ def _parts(settings: Mapping[str, Any]) -> Iterator[tuple[str, Registry[Any], st
         with suppress(ValueError):
             part = read_form(field, value) if field in HEADS else {}
         for kind, pieces in piece_registries.items() if field == "objective" else ():
-            yield from _named("objective: ", pieces, part.get(kind), "estimator" if kind == "kl" else "name")
+            yield from _entries("objective: ", pieces, part.get(kind), "estimator" if kind == "kl" else "name")
         for at, item in enumerate([part] if field in HEADS else value if isinstance(value, list) else []):
-            yield from _named(f"tools[{at}]: " * (field == "tools"), registry, item)
+            yield from _entries(f"tools[{at}]: " * (field == "tools"), registry, item)
 
 
-def _named(where: str, registry: Registry[Any], part: Any, head: str = "name") -> Iterator[Any]:
+def _entries(where: str, registry: Registry[Any], part: Any, head: str = "name") -> Iterator[Any]:
     part = part if isinstance(part, dict) else {head: part}
     for name in map(str.strip, str(part.get(head) or "").split(",")):
         if name and not name.startswith("{") and name.lower() != "none":
