@@ -114,7 +114,7 @@ class GRPOPlusTrainer(GRPOTrainer):
     def train(
         self, resume_from_checkpoint: Any = None, *arguments: Any, allow_changes: bool = False, **keywords: Any
     ) -> Any:
-        """Train as in TRL; log notes on the config first, and restore the state of the hooks in a resumed run.
+        """Train as in TRL; log notes on the config first, and restore the state of the stages in a resumed run.
 
         ``resume_from_checkpoint`` is a checkpoint's path, or True or ``last`` for the newest whole one in the output
         folder; a `Choice` is not checked again. With ``allow_changes`` a run may differ from the one that saved the

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from grpo_plus.advantages import EstimatorFailedError, EstimatorOutputError
 from grpo_plus.check.sample import SampleGroup
 from grpo_verifiers.lazy import installed
 from grpo_verifiers.redaction import redact
@@ -23,28 +24,37 @@ def part_lines(
     *,
     model: Any,
     rivals: "Sequence[GRPOPlusConfig]" = (),
-) -> list[str]:
-    """Return the lines on all parts of a run; ``weights`` are by reward, ``rivals`` have other estimators.
+) -> tuple[list[str], list[Exception]]:
+    """Return the lines on all parts of a run, and errors of estimators on the sample.
+
+    ``weights`` are by reward, ``rivals`` have other estimators.
 
     Raises:
         ValueError: the sample does not fit the parts.
     """
+    failed = list[Exception]()
     blocks = [
-        _advantages([config, *rivals], sample, functions),
+        _advantages([config, *rivals], sample, functions, failed),
         _objective_lines(config),
         _selection_lines(config),
         [*_verifier_lines(config, weights), *_tool_lines(config)],
         [*_option_lines(config), *_dead_group_lines(config), *_run_lines(config, _sync(config, model))],
     ]
-    return [line for block in blocks for line in (*block, "")][:-1]
+    return [line for block in blocks for line in (*block, "")][:-1], failed
 
 
-def _advantages(configs: "Sequence[GRPOPlusConfig]", sample: SampleGroup, functions: Sequence[str]) -> list[str]:
+def _advantages(
+    configs: "Sequence[GRPOPlusConfig]", sample: SampleGroup, functions: Sequence[str], failed: list[Exception]
+) -> list[str]:
     lines, numbers = [], dict[str, dict[str, Sequence[float]]]()
     for config in configs:
         title, *formula = _advantage_lines(config, functions)
         lines += [title, *formula]
-        more, rows = _numbers(config, sample, functions)
+        try:
+            more, rows = _numbers(config, sample, functions)
+        except (EstimatorFailedError, EstimatorOutputError) as error:
+            failed.append(error)
+            more, rows = ["  it fails on the sample group"], {}
         lines += more
         numbers[title.removeprefix("advantage: ")] = rows
         if len(configs) == 1:

@@ -11,7 +11,6 @@ from typing import Any
 
 from trl import get_peft_config
 
-from grpo_plus.advantages import EstimatorFailedError, EstimatorOutputError
 from grpo_plus.check.data import DataCheck, read_data, template_keywords
 from grpo_plus.check.examination import ELSEWHERE, INVALID, NOTE, PART_FAILS, READ, Examination, refused_findings
 from grpo_plus.check.finding import CheckFinding, Severity
@@ -33,7 +32,6 @@ from grpo_plus.cli._prompts import FORMATS, maker
 from grpo_plus.cli._quick_checks import on_cpu
 from grpo_plus.cli._warm_start import warm_start_lines
 from grpo_plus.memory.estimate import GIB
-from grpo_plus.objectives.objective import ObjectiveOutputError
 from grpo_plus.qlora.defaults import Device
 from grpo_plus.recipe.rewards import named_weights, weight_problems
 from grpo_verifiers.errors.frames import plugin_traceback
@@ -116,7 +114,7 @@ class ConfigCheck:
             self.tell(rivals)
         checks: dict[str, list[Callable[[], Iterable[CheckFinding]]]] = {
             "config": [lambda: self._config(complete="data" in sections)],
-            "data": [self._rows, self._columns, self._golds],
+            "data": [*([] if "config" in sections else [self._refusals]), self._rows, self._columns, self._golds],
             "model": [self._model, self._template],
             "memory": [self._memory],
         }
@@ -135,13 +133,12 @@ class ConfigCheck:
         try:
             weights = self._weights(functions)
             sample = read_sample(options.rewards, options.lengths, [*weights.items()])
-            parts = part_lines(self.args, sample, weights, functions, model=self.model, rivals=rivals)
-        except (EstimatorFailedError, EstimatorOutputError, ObjectiveOutputError) as error:
-            sys.stderr.write(redact_text(plugin_traceback(error)) * (not options.json))
-            self.examination.sections["config"].append(PART_FAILS.at("sample group", error))
-            parts = []
+            parts, failed = part_lines(self.args, sample, weights, functions, model=self.model, rivals=rivals)
         except ValueError as error:
             raise UserError(str(error)) from error
+        for failure in failed:
+            sys.stderr.write(redact_text(plugin_traceback(failure)) * (not options.json))
+            self.examination.sections["config"].append(PART_FAILS.at("sample group", failure))
         loads = load_notes(self.parsed)
         self.examination.tell("config", [*self._prompt_lines(), *start, *parts])
         self.examination.tell("config", ["", "to load:", *(f"  {line}" for line in loads)] if loads else [])
@@ -162,16 +159,19 @@ class ConfigCheck:
 
     def _config(self, *, complete: bool) -> Iterator[CheckFinding]:
         earlier = [one for one in self.examination.sections["config"] if one.severity is Severity.PROBLEM]
-        slow, refused = "", list[str]()
-        if complete:
-            slow, refused = slow_here(self.parsed), problems_before_loading(self.parsed, self.load_rows)
-        if slow:
-            yield from refused_findings(slow, ELSEWHERE)
-        for text in refused:
-            yield from refused_findings(text, INVALID)
-        if complete and not (slow or refused or earlier):
+        slow = slow_here(self.parsed) if complete else ""
+        refused = [*(refused_findings(slow, ELSEWHERE) if slow else []), *(self._refusals() if complete else [])]
+        yield from refused
+        if not complete:
+            self.examination.unchecked.append("columns of the data: they belong to the section data")
+        elif not (refused or earlier or self.files.failed):
             yield READ.at("config", "every check passed")
         yield from (NOTE.at("config", note) for note in (*command_notes(self.parsed), *prompt_notes(self.parsed)))
+
+    def _refusals(self) -> Iterator[CheckFinding]:
+        """Yield the problems that train reports before it loads a model."""
+        for text in problems_before_loading(self.parsed, self.load_rows):
+            yield from refused_findings(text, INVALID)
 
     def load_rows(self, name: str, *where: Any, **more: Any) -> Any:
         """Load rows once, and keep them or the error."""
@@ -217,9 +217,13 @@ class ConfigCheck:
             data = read_data(train, parts, make, self.limit)
             further = [data if rows is train else read_data(rows, parts, make, self.limit) for rows in sets.values()]
         except UserError as error:
-            self.examination.sections["data"] += self._refused(error)
+            self.examination.sections.setdefault("data", []).extend(self._refused(error))
+            self.examination.unchecked.append("rows, golds, lengths and template: the data could not be read")
             return None
         self.examination.unchecked += data.unread
+        self.examination.unchecked += ["lengths and template: the model's files could not be read"] * bool(
+            self.files.failed
+        )
         files = Files() if self.files.failed else self.files
         second = further[0] if further else None
         context = None if files.config is None else files.context

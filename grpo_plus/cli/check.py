@@ -80,7 +80,7 @@ def _run(arguments: Sequence[str]) -> int:
 
                 output_dir = check_config(examination, rest, options, sections)
         elif {"config", "data", "model"} & sections:
-            examination.unchecked.append("config, data and model: no config file")
+            examination.unchecked.append("config, data, model and memory: no config file")
         if "machine" in sections:
             report.examine_machine(examination, output_dir)
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ

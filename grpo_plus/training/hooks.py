@@ -18,7 +18,7 @@ from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.scoring import SUPPORT
 from grpo_verifiers.errors import Problem
-from grpo_verifiers.errors.messages import counted
+from grpo_verifiers.errors.messages import counted, short
 from grpo_verifiers.turns import Turn
 from grpo_verifiers.verdict import Verdict
 
@@ -296,6 +296,20 @@ def check_hooks(hooks: Iterable[Hook]) -> list[Hook]:
     if wrong := [hook for hook in listed if not isinstance(hook, Hook) or not isinstance(hooks, Iterable)]:
         raise TypeError(f"hooks has {wrong[0]!r}, expected a list of objects of grpo_plus.training.hooks.Hook.")
     return listed
+
+
+def returned(value: Any, method: str, hooks: Sequence[Hook], like: Any = None) -> Any:
+    """Return what hooks returned; raise a TypeError if it is no tensor, or not of the type and shape of ``like``."""
+    kind = torch.Tensor if like is None else type(like)
+    if (isinstance(value, kind) and (like is None or _shape(value) == _shape(like))) or not hooks:
+        return value
+    names = ", ".join(type(hook).__name__ for hook in hooks)
+    wanted = f"{method} of the hook {names} must return a {kind.__name__}{_shape(like)}"
+    raise TypeError(f"{wanted}; it returned {f'the shape{_shape(value)}' if _shape(value) else short(value)}.")
+
+
+def _shape(value: Any) -> str:
+    return f" {tuple(value.shape)}" if isinstance(value, torch.Tensor) else ""
 
 
 def name_problems(stages: Iterable[TrainerStage]) -> list[str]:

@@ -26,6 +26,7 @@ from grpo_plus.training.hooks import (
     Setup,
     TrainerStage,
     name_problems,
+    returned,
 )
 from grpo_plus.training.observers import Recorder, RunDiagnosis, StepClock, WriteReport
 from grpo_plus.training.resume import (
@@ -151,6 +152,7 @@ class Pipeline:
         self.host = host
         self.saving = Saving(host, self.stages)
         for stage in self.stages:
+            stage.host = host
             stage.after_loading(host)
             host.add_callback(stage)
 
@@ -201,7 +203,7 @@ class Pipeline:
         assert own.scored is not None
         batch = replace(own.scored, output=output)
         for hook in self.hooks:
-            batch = hook.sampled(batch)
+            batch = returned(hook.sampled(batch), "sampled", [hook], batch)
         self.vllm_drift.compare(batch.output)
         return batch
 
@@ -241,7 +243,7 @@ class Pipeline:
             rewards_NK: Tensor = trl(rows, prompts, texts, ids)
         verdicts = self.verifiers.verdicts(len(completions), training=self.host.model.training)
         for hook in reversed(self.hooks):
-            rewards_NK = hook.scored(completions, rewards_NK)
+            rewards_NK = returned(hook.scored(completions, rewards_NK), "scored", [hook], rewards_NK)
         if self.reward_model is not None:
             self.reward_model.learn(completions, rewards_NK)
         self.diagnosis.compare(completions, rewards_NK)
@@ -290,7 +292,7 @@ class Pipeline:
                 inner = partial(hook.step, inner)
             collecting = nullcontext() if self.critic is None else self.critic.collecting()
             with collecting, self.clock.step():
-                return self.retry.step(inner)
+                return self.retry.step(lambda: returned(inner(), "step", self.hooks))
 
         return self.inner.step(run)
 
@@ -302,7 +304,8 @@ class Pipeline:
         for hook in reversed(self.hooks):
             compute = partial(hook.loss, compute)
         with self.allowed_tokens.of_micro_batch(inputs), self.engine.computing_loss(inputs):
-            return compute(model, inputs)
+            loss: Tensor = returned(compute(model, inputs), "loss", self.hooks)
+        return loss
 
     def logps(self, trl: Score, model: Any, input_ids: Tensor, *arguments: Any, **keywords: Any) -> Any:
         """Log-probabilities and entropies of sampled tokens."""

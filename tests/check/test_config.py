@@ -51,8 +51,20 @@ def test_what_train_refuses_later_is_refused_in_its_words(look):
         ({"max_steps": 0}, "max_steps is 0"),
     ):
         report = look(**changes)
+        assert (report.code, "config" in report.codes()) == (2, False)
+        assert words in report.one("config-invalid")["value"]
+
+
+def test_sections_alone_find_what_they_are_about(look):
+    missing, columns = (
+        {"dataset_name": "./nothing.jsonl"},
+        {"verifiers": [{"name": "exact", "columns": {"answer": "no"}}]},
+    )
+    for section, changes, words in (("model", missing, "does not exist"), ("data", columns, "column 'no'")):
+        report = look("--only", section, **changes)
         assert report.code == 2
         assert words in report.one("config-invalid")["value"]
+    assert any("columns" in text for text in look("--only", "config", **columns).data["not_checked"])
 
 
 def test_a_config_for_another_machine_is_looked_at_all_the_same(look, monkeypatch):

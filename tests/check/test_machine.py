@@ -33,7 +33,7 @@ def test_a_machine_without_a_config(check):
     assert "answered after" in found.one("worker")["value"]
     disks = {one["thing"] for one in found.data["findings"] if one["code"] == "disk"}
     assert disks <= {"temporary files", "Hugging Face cache"}
-    assert found.data["not_checked"] == ["config, data and model: no config file"]
+    assert found.data["not_checked"] == ["config, data, model and memory: no config file"]
 
 
 INSTALLED = """

@@ -190,6 +190,29 @@ def test_a_hook_changes_rewards_and_loss(build, trained, hooks, times):
     assert (changed - times * plain).norm() <= 1e-3 * plain.norm()
 
 
+@pytest.mark.parametrize(
+    ("method", "change", "expected"),
+    [
+        ("scored", lambda value: None, r"must return a Tensor \(8, 1\); it returned None"),
+        ("scored", lambda value: value[:, 0], r"must return a Tensor \(8, 1\); it returned the shape \(8,\)"),
+        ("sampled", lambda value: value.output, "must return a ScoredBatch; it returned {"),
+        ("step", lambda value: None, "must return a Tensor; it returned None"),
+        ("loss", float, "must return a Tensor; it returned "),
+    ],
+)
+def test_a_hook_that_returns_something_else_is_named(build, method, change, expected):
+    class Wrong(Hook):
+        def after_loading(self, host):
+            assert self.host is host
+
+    def wrong(self, *arguments):
+        return change(getattr(Hook, method)(self, *arguments))
+
+    setattr(Wrong, method, wrong)
+    with pytest.raises(TypeError, match=f"{method} of the hook Wrong {expected}"):
+        build(trainer={"hooks": [Wrong()]}, advantage="center", max_steps=1).train()
+
+
 def refuse(build, folder, *words, hooks=(), **settings):
     trainer = build(trainer={"hooks": list(hooks)}, max_steps=3, **settings)
     with pytest.raises(StateError) as caught:
