@@ -1,5 +1,6 @@
 """`GRPOPlusTrainer`: TRL's trainer. Each override calls the `Pipeline` with TRL's own method."""
 
+import inspect
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -13,10 +14,11 @@ from grpo_plus.trl.fields import bind_trainer_arguments
 from grpo_plus.trl.host import temporary_attribute
 from grpo_plus.trl.logs import escape_printed_table
 
-from trl import GRPOTrainer  # isort: skip - after the version check of the config
+from trl import GRPOConfig, GRPOTrainer  # isort: skip - after the version check of the config
 
 from grpo_plus.engine import Engine
 from grpo_plus.objectives import Objective
+from grpo_plus.recipe.aliases import UnknownOptionError, remedy
 from grpo_plus.recipe.recipe import Chosen, recipe_of
 from grpo_plus.recipe.rewards import adopt
 from grpo_plus.recipe.table import logger, say_notes
@@ -26,7 +28,7 @@ from grpo_plus.training.batch import StepScorer
 from grpo_plus.training.hooks import Hook, Setup, check_hooks
 from grpo_plus.training.observers import complete_card
 from grpo_plus.training.pipeline import Pipeline
-from grpo_verifiers.errors import Problem, raise_all
+from grpo_verifiers.errors import ConfigError, Problem, raise_all
 
 
 class GRPOPlusTrainer(GRPOTrainer):
@@ -54,6 +56,11 @@ class GRPOPlusTrainer(GRPOTrainer):
         hooks: Iterable[Hook] = (),
         **kwargs: Any,
     ) -> None:
+        names = inspect.signature(GRPOTrainer.__init__).parameters.keys()
+        if strange := [f"no argument {name!r}{remedy(name, names)}" for name in kwargs if name not in names]:
+            raise UnknownOptionError([f"GRPOPlusTrainer has {text}" for text in strange])
+        if args is not None and not isinstance(args, GRPOConfig):
+            raise ConfigError([f"args is {args!r:.80}, expected a GRPOPlusConfig."])
         args = GRPOPlusConfig(_default_output_dir(model)) if args is None else args
         self.card_facts: dict[str, Any] = {}  # the caller's rows of the model card, by name
         self.command: dict[str, Any] = {}  # settings of a command line outside the config, for the record

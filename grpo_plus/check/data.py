@@ -171,10 +171,12 @@ class DataCheck:
         if files.failed or files.tokenizer is None or files.template_elsewhere or not prompts:
             return
         formats = [part.entry for part in recipe_of(self.args).verifiers if part.entry.name == "think_format"]
+        prompt = next((one for one in prompts if not is_empty(one)), prompts[0])
         yield from template_findings(
             files.tokenizer,
-            next((one for one in prompts if not is_empty(one)), prompts[0]),
+            prompt,
             files.ends,
+            other=next((one for one in prompts if one != prompt and not is_empty(one)), None),
             keywords=self.args.chat_template_kwargs or {},
             schemas=self.template_keywords.get("tools", ()),
             think_format=bool(formats),

@@ -95,7 +95,7 @@ def settle(findings: Iterable[CheckFinding], mode: str) -> tuple[list[str], list
     lines: list[str] = []
     for one in findings:
         if one.severity.rank >= Severity.WARNING.rank:
-            text = f"{one.thing}: {one.value.rstrip('., …')}. {one.kind.means} {one.kind.remedy}"
+            text = f"{one.thing}: {one.value.rstrip('.,; …')}. {one.kind.means} {one.kind.remedy}"
             (stops if one.severity.rank >= least else lines).append(text)
     way = "To train all the same, set check: warn."
     return [*stops[:-1], *(f"{text} {way}" for text in stops[-1:])], lines

@@ -211,7 +211,7 @@ def _trial_faults(  # noqa: PLR0917 - rows as columns
 
 
 def _is_blank(gold: Any) -> bool:
-    return gold is None or (isinstance(gold, str) and not gold.strip())
+    return gold is None or gold != gold or (isinstance(gold, str) and not gold.strip())  # noqa: PLR0124 - NaN
 
 
 def _scores(

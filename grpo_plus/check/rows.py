@@ -86,7 +86,11 @@ def row_findings(
             by_guess = guessed and kind in (CONFLICT, ANSWERED)
             yield kind.of_rows("prompts", _listed(rows, count), 0.0 if by_guess else len(rows) / count)
 
-    yield from of_rows(EMPTY, [str(row) for row, prompt in enumerate(prompts) if is_empty(prompt)])
+    empty = [str(row) for row, prompt in enumerate(prompts) if is_empty(prompt)]
+    if None in prompts:  # a run ends at such a row
+        yield EMPTY.at("prompts", _listed(empty, count))
+    else:
+        yield from of_rows(EMPTY, empty)
     yield from of_rows(ANSWERED, [str(row) for row in range(count) if tells(prompts[row], golds[row], turn=True)])
     yield from of_rows(HINTED, [str(row) for row in range(count) if tells(prompts[row], golds[row], turn=False)])
     first: dict[Hashable, int] = {}

@@ -85,6 +85,8 @@ def model_files(name: str, keywords: Mapping[str, Any]) -> Files:
     except Exception as error:  # noqa: BLE001 - same
         failed.append(NO_TOKENIZER.at(name, f"{type(error).__name__}: {error}"))
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    if tokenizer is not None and not tokenizer.get_vocab():  # without its files transformers makes an empty one
+        failed.append(NO_TOKENIZER.at(name, "its vocabulary is empty: the files of a tokenizer are missing"))
     ends: tuple[int, ...] = ()
     try:
         ends = () if failed else _generation_ends(name, config, keywords)
@@ -158,6 +160,11 @@ PREFILLED = warning(
     "The prompt ends with the opening tag, which no completion repeats: think_format scores all of them 0.",
     "Write {name: think_format, prefilled: true}.",
 )
+ALIKE = problem(
+    "template-drops-prompt",
+    "The chat template writes different prompts alike: the model does not see the question.",
+    "Correct the template, or the roles of the messages.",
+)
 NO_TOOLS = problem(
     "tools-unsupported",
     "There are tools, and the chat template cannot write calls and their results: the trainer refuses it.",
@@ -170,6 +177,7 @@ def template_findings(
     prompt: Any,
     ends: Collection[int],
     *,
+    other: Any = None,
     keywords: Mapping[str, Any],
     schemas: Sequence[Mapping[str, Any]] = (),
     think_format: bool = False,
@@ -177,7 +185,8 @@ def template_findings(
 ) -> Iterator[CheckFinding]:
     """Check the template on the first prompt with the schemas of its tools, and on a few conversations.
 
-    ``ends`` are the ids that end completions. ``think_format`` requires thinking; ``prefilled`` is its option.
+    ``ends`` are the ids that end completions; ``other`` is a different prompt, if there is one. ``think_format``
+    requires thinking; ``prefilled`` is its option.
     """
     tools = {}
     if schemas:
@@ -196,6 +205,8 @@ def template_findings(
     except Exception as error:  # noqa: BLE001 - a template may raise anything
         yield FAILS.at("chat template", f"{type(error).__name__}: {error}")
         return
+    if other is not None and _try_writing(tokenizer, other, **keywords, **tools) == written:
+        yield ALIKE.at("chat template", f"two prompts are written as {written[-60:]!r}")
     yield from _end(tokenizer, keywords, ends)
     closed, opened = written.rstrip().endswith("</think>"), written.rstrip().endswith("<think>")
     if closed and think_format:

@@ -54,9 +54,12 @@ def load_rows(
             if path is None:
                 return load_dataset(name, name=config, streaming=streaming)
             if path.is_file():
-                splits = load_dataset(READERS[path.suffix], data_files=str(path), streaming=streaming)
+                # Words such as NA are text in a table of questions; an empty cell is none.
+                more: dict[str, Any] = {"keep_default_na": False, "na_values": [""]} if path.suffix == ".csv" else {}
+                splits = load_dataset(READERS[path.suffix], data_files=str(path), streaming=streaming, **more)
                 if not streaming:
                     _check_form(path, splits["train"], field)
+                    splits["train"] = _with_integers(splits["train"]) if path.suffix == ".csv" else splits["train"]
                 return splits
             if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
                 saved = load_from_disk(str(path))
@@ -133,6 +136,17 @@ def _check_form(path: Path, rows: Any, field: str) -> None:
     if below and isinstance(rows[0][below[0]], list | dict):
         form = "write the list alone, [{…}, …], or one object a line."
         raise UserError(f"{field}: {path} is one object, with the rows below {below[0]!r}: {form}")
+
+
+def _with_integers(rows: Any) -> Any:
+    """Return the rows of a CSV file with integers in columns that were read as floats for an empty cell."""
+    from datasets import Value
+
+    for name, kind in rows.features.items():
+        values = rows[name] if getattr(kind, "dtype", "") == "float64" else []
+        if None in values and all(value is None or value.is_integer() for value in values):
+            rows = rows.cast_column(name, Value("int64"))
+    return rows
 
 
 _CONTAINERS = ("data", "train", "rows", "examples", "instances")

@@ -16,6 +16,7 @@ from grpo_plus.cli._prompts import check_columns
 from grpo_verifiers.errors.messages import cut, unknown
 from grpo_verifiers.files import restore_folder
 from grpo_verifiers.registry import is_reference
+from grpo_verifiers.verifying import BUILTINS
 
 if TYPE_CHECKING:
     from grpo_plus.cli._arguments import Parsed
@@ -129,6 +130,8 @@ def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list
             rewards.append(builtin[name])
             continue
         reference = name if is_reference(name) else ":".join(name.rpartition(".")[::2])
+        if name in BUILTINS:
+            raise UserError(f"reward_funcs: {name!r} is a verifier: write verifiers: [{name}].")
         if not is_reference(reference) or reference.startswith(":"):
             raise UserError(
                 f"reward_funcs: {unknown('reward function', name, builtin)} Name your own by a dotted path "

@@ -20,12 +20,13 @@ from grpo_plus.trl.versions import source_file
 
 @dataclass(frozen=True)
 class StaticField:
-    """A field of a dataclass; ``default`` is in YAML form, "unset" for None; ``help`` may be empty."""
+    """A field of a dataclass; ``default`` is in YAML form, "unset" for None; ``help`` and ``choices`` may be empty."""
 
     name: str
     kind: str
     default: str
     help: str
+    choices: tuple[str, ...] = ()
 
 
 @lru_cache
@@ -42,8 +43,8 @@ def static_fields(path: Path, name: str) -> dict[str, StaticField]:
     for node in owner.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             field = node.target.id
-            default, text = _value(node.value, constants)
-            fields[field] = StaticField(field, ast.unparse(node.annotation), default, text)
+            default, about = _value(node.value, constants)
+            fields[field] = StaticField(field, ast.unparse(node.annotation), default, *_help(about))
     return fields
 
 
@@ -66,10 +67,10 @@ def _constants(owner: ast.ClassDef) -> dict[str, str]:
     return {name: " or ".join(dict.fromkeys(texts)) for name, texts in values.items()}
 
 
-def _value(node: ast.expr | None, constants: dict[str, str]) -> tuple[str, str]:
-    """Return default and help text from a field's right-hand side."""
+def _value(node: ast.expr | None, constants: dict[str, str]) -> tuple[str, ast.expr | None]:
+    """Return default and metadata from a field's right-hand side."""
     if not isinstance(node, ast.Call):
-        return ("required" if node is None else _text(node, constants)), ""
+        return ("required" if node is None else _text(node, constants)), None
     parts = {keyword.arg: keyword.value for keyword in node.keywords}
     default = "required"
     if "default" in parts:
@@ -79,17 +80,17 @@ def _value(node: ast.expr | None, constants: dict[str, str]) -> tuple[str, str]:
         empty = {"list": "[]", "dict": "{}"}
         default = _text(factory.body, constants) if isinstance(factory, ast.Lambda) else ast.unparse(factory)
         default = empty.get(default, default)
-    return default, _help(parts.get("metadata"))
+    return default, parts.get("metadata")
 
 
-def _help(metadata: ast.expr | None) -> str:
-    if not isinstance(metadata, ast.Dict):
-        return ""
-    for key, value in zip(metadata.keys, metadata.values, strict=True):
-        if isinstance(key, ast.Constant) and key.value == "help":
-            text = value.value if isinstance(value, ast.Constant) else ast.unparse(value)
-            return " ".join(str(text).replace("%%", "%").split())
-    return ""
+def _help(metadata: ast.expr | None) -> tuple[str, tuple[str, ...]]:
+    """Return the help text and the choices."""
+    pairs = zip(metadata.keys, metadata.values, strict=True) if isinstance(metadata, ast.Dict) else ()
+    parts = {key.value: value for key, value in pairs if isinstance(key, ast.Constant)}
+    about, choices = parts.get("help", ast.Constant("")), parts.get("choices")
+    text = about.value if isinstance(about, ast.Constant) else ast.unparse(about)
+    words = choices.elts if isinstance(choices, ast.List | ast.Tuple) else ()
+    return " ".join(str(text).replace("%%", "%").split()), tuple(each.value for each in words)  # type: ignore[attr-defined]
 
 
 def _text(node: ast.expr, constants: dict[str, str]) -> str:

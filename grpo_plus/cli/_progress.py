@@ -55,7 +55,7 @@ class ProgressLines(TrainerCallback):
                 left = duration(seconds * (state.max_steps - state.global_step))
                 words += [f"{seconds:.2f} s/step ({shares})", f"{left} left"]
             line = " | ".join(words)
-        with contextlib.suppress(OSError):  # a log on a full disk, or a closed pipe
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a full disk, a closed pipe, no output at all
             if line:
                 tqdm.write(line)
                 sys.stdout.flush()

@@ -25,9 +25,9 @@ from grpo_plus.objectives.pieces import piece_registries
 from grpo_plus.objectives.registry import objectives
 from grpo_plus.recipe.aliases import leaves, remedy
 from grpo_plus.recipe.entries import builtin_problems
-from grpo_plus.recipe.forms import KeywordAction, add_dotted_flags, part_keywords, read_form
+from grpo_plus.recipe.forms import KeywordAction, add_dotted_flags, part_keywords, read_form, unfolded
 from grpo_plus.recipe.settings import DEAD_GROUPS, OPTIONS
-from grpo_plus.recipe.values import HEADS, judge, mapping, read_yaml
+from grpo_plus.recipe.values import HEADS, is_off, judge, mapping, read_yaml
 from grpo_plus.selection.registry import selections
 from grpo_plus.trl.versions import source_file
 from grpo_plus.warm_start.store import warm_start_problems
@@ -105,18 +105,24 @@ def read_settings(path: Path | None, words: Sequence[str], own: Collection[str])
     """Return the values of a config file, replaced by those of flags; raise `UserError` with all problems."""
     if path is not None and path.suffix in READERS and path.suffix != ".json":
         raise UserError(f"the config file {path} is data: a config is YAML, and names data with dataset_name.")
+    if path is not None and path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError(f"the config file {path} is a pipe or a device, and is read more than once: give a file.")
     try:
         values = {} if path is None else read_yaml(path)
     except ValueError as error:
         raise UserError(str(error)) from error
     problems = [*_unknown_keys(values), *word_problems(words, own)]
-    settings = dict(values)
+    settings = {name: unfolded(value) for name, value in values.items()}
     try:
-        settings |= _flags(values, words)
+        settings |= {name: unfolded(value) for name, value in _flags(values, words).items()}
     except UserError as error:
         problems.append(str(error))
     problems += [*_wrong_numbers(settings), *_wrong_words(settings), *_wrong_names(settings)]
     problems += map(str, _wrong_mappings(settings))
+    folders = [Path.cwd(), *([] if path is None else [path.resolve().parent])]
+    for name in settings.get("plugins") or () if isinstance(settings.get("plugins"), list) else ():
+        if str(name).endswith(".py") and not any((folder / Path(name).expanduser()).is_file() for folder in folders):
+            problems.append(f"plugins: the file {name!r} does not exist.")
     if problems:
         raise UserError(str(ConfigError(problems)))
     return settings
@@ -129,7 +135,8 @@ def _flags(values: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     parser.set_defaults(**{name: values.get(name) for name in mappings()})
     parser.error = lambda message: raise_user_error(with_values(parser, words, message))  # type: ignore[method-assign]  # its own ends the process
     flags, _ = parser.parse_known_args([*words])
-    return {name: value for name, value in vars(flags).items() if value is not None}
+    given = {option.removeprefix("--") for option, _ in by_option(words)}
+    return {name: value for name, value in vars(flags).items() if value is not None or name in given}
 
 
 def _unknown_keys(values: Mapping[str, Any]) -> list[str]:
@@ -166,8 +173,9 @@ def _value(kind: str, text: Any) -> Any:
 def _wrong_words(settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield the problems of texts that are no word of their option's enumeration."""
     words = {name: of for path in _ENUMERATIONS for name, of in static_words(source_file("transformers", path)).items()}
-    for name, option in host_options().items():
+    for name, option in {**host_options(), **own_options()}.items():
         allowed = next((words[kind] for kind in option.kind.split(" | ") if kind in words), None)
+        allowed = [*option.choices] or allowed
         if allowed and isinstance(value := settings.get(name), str) and value not in allowed:
             yield f"{name}: {unknown('value', value, allowed)}"
 
@@ -185,11 +193,16 @@ def _wrong_names(settings: Mapping[str, Any]) -> Iterator[str]:
         if allowed is not None:
             wrong = [] if "*" in allowed else [key for key in keys if key not in allowed]
             yield from (f"{where}{registry.kind} {name!r}: {unknown('keyword', key, allowed)}" for key in wrong)
-        elif not settings.get("plugins") and not is_reference(name) and name not in registry:
-            try:
-                registry.get(name)
-            except VerifierError as error:
-                yield f"{where}{error}"
+        elif not settings.get("plugins"):
+            yield from _unknown_names(where, registry, name)
+
+
+def _unknown_names(where: str, registry: Registry[Any], name: str) -> Iterator[str]:
+    if not is_reference(name) and name not in registry:
+        try:
+            registry.get(name)
+        except VerifierError as error:
+            yield f"{where}{error}"
 
 
 def _parts(settings: Mapping[str, Any]) -> Iterator[tuple[str, Registry[Any], str, list[str]]]:
@@ -206,15 +219,16 @@ def _parts(settings: Mapping[str, Any]) -> Iterator[tuple[str, Registry[Any], st
 
 def _entries(where: str, registry: Registry[Any], part: Any, head: str = "name") -> Iterator[Any]:
     part = part if isinstance(part, dict) else {head: part}
-    for name in map(str.strip, str(part.get(head) or "").split(",")):
-        if name and not name.startswith("{") and name.lower() != "none":
+    names = part.get(head)
+    for name in map(str.strip, names.split(",") if isinstance(names, str) else ()):
+        if not is_off(name) and not name.startswith("{"):
             yield where, registry, name, [str(key) for key in part if key != head]
 
 
 def _wrong_mappings(values: Mapping[str, Any]) -> Iterator[Problem]:
     yield from prompt_problems(values.get("prompt"))
     yield from warm_start_problems(values.get("warm_start"))
-    for name in (*OPTIONS, "dead_groups"):
+    for name in dict.fromkeys((*OPTIONS, *HEADS)):
         try:
             keys = read_form(name, values.get(name)) if name in HEADS else mapping(name, values.get(name))
         except ValueError as error:
@@ -222,9 +236,13 @@ def _wrong_mappings(values: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         if name in OPTIONS:
             yield from option_problems(name, OPTIONS[name], keys, where="key", bare=True)
+            if isinstance(judge := keys.get("judge"), str) and judge != "strict" and not values.get("plugins"):
+                yield from _unknown_names("diagnosis judge: ", REGISTRY, judge)
             stops = keys.get("stop_on")
             wrong = [each for each in stops if each not in RULES] if isinstance(stops, list) else []
             yield from (f"stop_on: {unknown('finding', each, list(RULES))}" for each in wrong)
+        elif name != "dead_groups":
+            continue  # an estimator, an objective or a selection, whose name is judged
         elif (way := str(keys.pop("name", "keep"))) not in DEAD_GROUPS:
             yield f"{name}: {unknown('name', way, DEAD_GROUPS)}"
         else:
@@ -242,7 +260,8 @@ def light_parser() -> argparse.ArgumentParser:
         if name in mappings():
             parser.add_argument(*_spellings(name), dest=name, action=KeywordAction, help=field.help.replace("%", "%%"))
         else:
-            parser.add_argument(*_spellings(name), dest=name, nargs="*" if "list[" in field.kind else "?")
+            nargs = "?" if "bool" in field.kind else "+" if "list[" in field.kind else None
+            parser.add_argument(*_spellings(name), dest=name, nargs=nargs)
         if "bool" in field.kind:  # as transformers' parser has it
             parser.add_argument(*_spellings(f"no_{name}"), dest=name, action="store_false")
     return parser

@@ -59,6 +59,8 @@ def run(arguments: Sequence[str]) -> int:
     quiet_bars()
     try:
         check_numbers(options.n, ks, options.batch)
+        if options.n > 1 and options.temperature == 0:
+            raise UserError(f"-n is {options.n} and --temperature 0, but greedy samples are alike: leave -n out.")
         drawing = SampleSettings(options.max_completion_length, **{name: getattr(options, name) for name in SAMPLING})
         return _evaluate(options, ks, drawing, verifiers, settings)
     except (VerifierError, StoreError, ValueError) as error:

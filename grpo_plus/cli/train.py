@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PROG = "grpo-plus train"
 STOPPED_BY_FINDING = 3
 """Exit code of a run ended by ``stop_on``."""
-HOSTS = ("trl", "transformers", "accelerate", "peft", "torch")
+HOSTS = ("trl", "transformers", "accelerate", "peft", "torch", "tokenizers", "safetensors", "jinja2")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -152,7 +152,8 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
         raise UserError(f"{error}{hint}") from error
     except Exception as error:
         problem = failed_write(error, folder)
-        if problem is None and trainer.state.global_step == 0 and (host_message := _host_message(error)):
+        refused = isinstance(error, ValueError | TypeError | KeyError | ImportError) and trainer.state.global_step == 0
+        if problem is None and refused and (host_message := _host_message(error)):
             raise UserError(host_message) from error
         if problem is None:
             raise
@@ -177,17 +178,17 @@ def _run(trainer: "GRPOPlusTrainer", parsed: "Parsed", choice: "Choice", argumen
 
 
 def _host_message(error: Exception) -> str:
-    """Return the message for a config error of TRL or its packages before the first step; empty for any other."""
+    """Return the message for an error of TRL or its packages before the first step; empty for any other."""
     from grpo_verifiers.errors.frames import place
 
-    if not isinstance(error, ValueError | TypeError | KeyError | ImportError) or place(error):
+    if place(error):
         return ""
     last = traceback.extract_tb(error.__traceback__)[-1]
     package = next((name for name in HOSTS if f"/{name}/" in last.filename), None)
     if package is None:
         return ""
     where = f"{package}, {last.name} in {Path(last.filename).name}, line {last.lineno}"
-    return f"the config cannot be trained with: {type(error).__name__}: {error} ({where})."
+    return f"the model cannot be trained with this config: {type(error).__name__}: {error} ({where})."
 
 
 def _closing(trainer: "GRPOPlusTrainer", parsed: "Parsed", arguments: Sequence[str]) -> list[str]:
@@ -326,9 +327,13 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     except TypeError as error:
         strange = [key for key in args.model_init_kwargs if f"unexpected keyword argument '{key}'" in str(error)]
         if not strange:
-            raise
+            raise UserError(_host_message(error) or f"the trainer cannot be built: {error}") from error
         text = f"model_init_kwargs has {strange[0]}: {args.model_init_kwargs[strange[0]]!r}"
         raise UserError(f"{text}, which the model {path!r} does not take: remove it.") from error
+    except Exception as error:
+        if message := _host_message(error):  # a folder with weights of another shape, or torn ones
+            raise UserError(message) from error
+        raise
     if initial.adapter is not None:
         load_adapter(trainer, initial.adapter)
     facts = {
@@ -395,7 +400,10 @@ def _show_prompt(row: Mapping[str, Any], tokenizer: Any, args: Any, prompt: Mapp
 
     tools = schemas_of(args.recipe, row)
     keywords = {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
-    text = sample(row["prompt"], tokenizer, keywords)
+    try:
+        text = sample(row["prompt"], tokenizer, keywords)
+    except Exception:  # noqa: BLE001 - the check of the template reports it
+        return
     _print("A prompt, as the model reads it:", text)
     name = str(getattr(tokenizer, "name_or_path", "") or "the model")
     _print(*(f"note: {note}" for note in template_notes(args, prompt, name, tokenizer, text)))

@@ -51,7 +51,7 @@ def remedy(name: str, names: Collection[str], form: str = "{!r}", *, elsewhere: 
             return f": {_COMMAND if text == '-' else text}."
     if text := remedies.get(parts[0]):
         return f": {text}."
-    close = nearest(name, names)
+    close = nearest(name, names, least=0.75)
     return f". Did you mean {form.format(close)}?" if close else "."
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from grpo_plus.recipe.values import is_off
 from grpo_verifiers import Verifier, get_verifier
 from grpo_verifiers.base.traits import OnError
 from grpo_verifiers.errors import PluginError, Problem, VerifierError
@@ -133,11 +134,9 @@ def build_verifiers(
 
 
 def builtin_problems(value: Any, where: str) -> list[Problem]:
-    """The problems of the built-in verifiers in the field ``where``; plug-ins may have the other names."""
-    items = value if isinstance(value, list) else [value]
-    builtin = [item for item in items if (item.get("name") if isinstance(item, dict) else item) in tuple(BUILTINS)]
-    entries, problems = read_entries(builtin, where)
-    return [*problems, *build_verifiers(entries, ())[1]]
+    """The problems of forms in the field ``where``, and of built-in verifiers; plug-ins may have the other names."""
+    entries, problems = read_entries(value if isinstance(value, list) else [] if is_off(value) else [value], where)
+    return [*problems, *build_verifiers([entry for entry in entries if entry.name in BUILTINS], ())[1]]
 
 
 def _with_own_keys(text: str, entry: VerifierEntry) -> str:

@@ -3,13 +3,14 @@
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from grpo_plus.recipe.values import HEADS, StrictLoader, default_of, is_off, mapping, mapping_or_none
+from grpo_plus.recipe.values import HEADS, NO_YAML, StrictLoader, default_of, is_off, mapping, mapping_or_none
 from grpo_verifiers.errors import PluginError, Problem
 from grpo_verifiers.files import read_text
 from grpo_verifiers.options import numbers
@@ -128,11 +129,20 @@ def _environment(value: Any, base: Path, problems: list[Problem]) -> Any:
     return absolute_entry(value, base)
 
 
+def unfolded(value: Any) -> Any:
+    """The list in a list of one text, as a command line gives ``'[a, b]'``; any other value as it is."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) and value[0].startswith("["):
+        with suppress(*NO_YAML):
+            return numbers(yaml.load(value[0], StrictLoader))  # noqa: S506 - a subclass of the safe loader
+    return value
+
+
 def _listed(name: str, value: Any, problems: list[Problem]) -> list[Any]:
     if is_off(value) or (
         isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) and is_off(value[0])
     ):
         return []  # a command line gives one word as the list of it
+    value = unfolded(value)
     if isinstance(value, str) or (isinstance(value, dict) and name != "plugins"):
         return [value]
     if not isinstance(value, list | tuple):

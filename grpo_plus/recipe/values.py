@@ -58,6 +58,10 @@ PLAIN = (Real, str, list, tuple, dict, set, bytes, dt.date)
 """Types of YAML values."""
 
 
+NO_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError, RecursionError)
+"""Errors of PyYAML about a text: some values, such as the date 2024-13-45, raise others than its own."""
+
+
 class StrictLoader(yaml.SafeLoader):
     """YAML in which a duplicate key is an error, and the words on, off, yes and no are text where they are keys."""
 
@@ -89,12 +93,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ValueError(f"the config file {path} cannot be read: {error}.") from error
     try:
-        value = yaml.load(text, StrictLoader)  # noqa: S506 - a subclass of the safe loader
-    except yaml.YAMLError as error:
-        raise ValueError(f"the config file {path} is no valid YAML: {error}") from error
+        value = numbers(yaml.load(text, StrictLoader))  # noqa: S506 - a subclass of the safe loader
+    except NO_YAML as error:
+        why = error if isinstance(error, yaml.YAMLError) else repr(error)
+        raise ValueError(f"the config file {path} is no valid YAML: {why}") from error
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ValueError(f"the config file {path} must hold a mapping of option names to values, like 'beta: 0.0'.")
-    return {key: numbers(item) for key, item in value.items()}
+    return dict(value)
 
 
 def no_utf8(path: Path, error: UnicodeDecodeError, at: int = 0) -> str:
@@ -126,8 +131,8 @@ def mapping_or_none(field: str, value: Any) -> dict[str, Any] | None:
     """As `mapping`; None where it is null or false, unlike ``{}``, which means the defaults."""
     if isinstance(value, str):
         try:
-            value = yaml.load(value, StrictLoader)  # noqa: S506 - a subclass of the safe loader; JSON is YAML
-        except yaml.YAMLError as error:
+            value = numbers(yaml.load(value, StrictLoader))  # noqa: S506 - a subclass of the safe loader; JSON is YAML
+        except NO_YAML as error:
             raise ValueError(f"{field} is no valid JSON or YAML: {value!r} ({error})") from error
     if is_off(value):
         return None
@@ -186,17 +191,22 @@ class Limit(NamedTuple):
 
 
 HOST = (
-    Limit("per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_generations", COUNT),
-    Limit("num_generations_eval generation_batch_size steps_per_generation num_iterations", COUNT),
-    Limit("max_completion_length ref_model_sync_steps", COUNT),
+    Limit(
+        "per_device_train_batch_size per_device_eval_batch_size gradient_accumulation_steps num_generations "
+        "num_generations_eval generation_batch_size steps_per_generation num_iterations lora_r "
+        "max_completion_length ref_model_sync_steps",
+        COUNT,
+    ),
+    Limit("logging_steps", PARTS, when=("logging_strategy", "steps"), note=" (logging_strategy: no for none)"),
     Limit("max_steps", COUNT, also=(-1,), note=", or -1 for num_train_epochs"),
     Limit("num_train_epochs", POSITIVE, when=("max_steps", -1)),
     Limit("save_steps", PARTS, when=("save_strategy", "steps"), note=" (save_strategy: no for none)"),
     Limit("eval_steps", PARTS, when=("eval_strategy", "steps"), note=" (eval_strategy: no for none)"),
     Limit("beta epsilon weight_decay", NOT_NEGATIVE),
-    Limit("temperature", POSITIVE),
+    Limit("seed data_seed dataloader_num_workers", Range(0)),
+    Limit("temperature repetition_penalty", POSITIVE),
     Limit("top_p ref_model_mixup_alpha", Range(0, 1, open_low=True)),
-    Limit("top_entropy_quantile learning_rate", Range(0, 1)),
+    Limit("top_entropy_quantile learning_rate min_p adam_beta1 adam_beta2", Range(0, 1)),
     Limit("top_k", Range(0), when=("use_vllm", False), note=" (0: all)"),
     Limit("loss_type", words=("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo", "luspo")),
     Limit("scale_rewards", words=("group", "batch", "none")),
@@ -277,7 +287,7 @@ def _plain(spec: "Field[Any]", kinds: set[Any], value: Any) -> Any:
     if spec.name in OFF_VALUES and (value is False or (value is None and spec.default is not None)):
         return OFF_VALUES[spec.name] if value is False else default_of(spec)
     if isinstance(value, str) and kinds - {NoneType} <= {bool, int, float}:
-        with suppress(yaml.YAMLError):
+        with suppress(*NO_YAML):
             value = numbers(yaml.load(value, StrictLoader))  # noqa: S506 - a subclass of the safe loader
     optional = spec.default is None or spec.default_factory is not MISSING
     if optional and spec.name not in ALSO and is_off(value) and any(kind is dict or _items(kind) for kind in kinds):

@@ -72,9 +72,13 @@ class Setup:
                 if columns is not None and not isinstance(columns, Mapping):
                     yield name if key is None else f"{name}[{key!r}]", rows, columns
 
+    def rewards(self) -> list[Any]:
+        """Return the reward functions and models."""
+        return _listed(self.reward_funcs)
+
     def add_rewards(self, functions: Sequence[Any]) -> None:
         """Append reward functions."""
-        self.reward_funcs = [*_listed(self.reward_funcs), *functions]
+        self.reward_funcs = [*self.rewards(), *functions]
         processors = self.further.get("reward_processing_classes")
         if processors is not None:  # TRL counts them
             self.further["reward_processing_classes"] = [*_listed(processors), *(None for _ in functions)]

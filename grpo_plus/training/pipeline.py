@@ -58,7 +58,7 @@ from grpo_plus.training.update import (
     StockLoss,
     UpdateEngine,
 )
-from grpo_plus.trl.fields import data_problem
+from grpo_plus.trl.fields import data_problem, reward_problems
 from grpo_plus.trl.host import Host
 from grpo_plus.trl.logs import next_checkpoint_folder
 from grpo_verifiers.errors import Problem
@@ -132,7 +132,8 @@ class Pipeline:
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Problems of the trainer's arguments."""
-        own = [*name_problems(self.stages), *filter(None, (data_problem(*each) for each in setup.datasets()))]
+        data = filter(None, (data_problem(*each) for each in setup.datasets()))
+        own = [*name_problems(self.stages), *data, *reward_problems(setup.rewards()), *setup.too_few_rows()]
         return [*own, *(one for stage in self.stages for one in stage.problems(setup))]
 
     @contextmanager

@@ -89,6 +89,21 @@ def bind_trainer_arguments(further: Sequence[Any], keywords: Mapping[str, Any]) 
     return dict(list(inspect.signature(GRPOTrainer.__init__).bind(*first, *further, **keywords).arguments.items())[6:])
 
 
+def reward_problems(functions: Sequence[Any]) -> list[str]:
+    """Reward functions that the first call would end: TRL passes more keywords than a function may name."""
+    problems = []
+    for each in functions:
+        name = getattr(each, "__name__", type(each).__name__)
+        if not callable(each) and not isinstance(each, str):
+            problems.append(f"reward_funcs has {each!r:.80}, expected a function, a model or its name.")
+        elif inspect.isfunction(each) and not any(
+            one.kind is one.VAR_KEYWORD for one in inspect.signature(each).parameters.values()
+        ):
+            text = f"the reward function {name} takes no **kwargs, and is called with prompts, completions,"
+            problems.append(f"{text} completion_ids, trainer_state and every column: add **kwargs.")
+    return problems
+
+
 _QUESTIONS = ("question", "problem", "instruction", "query", "input", "text", "messages", "conversations")
 
 

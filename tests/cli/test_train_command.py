@@ -10,6 +10,7 @@ from trl import TrlParser
 from grpo_plus import GRPOPlusConfig
 from grpo_plus.advantages import advantages
 from grpo_plus.cli._arguments import parse
+from grpo_plus.cli._data import load_rows
 from grpo_plus.cli.train import build_trainer
 from grpo_plus.recipe.values import mapping, read_yaml
 
@@ -131,6 +132,12 @@ def test_data_in_every_form(cli, config, folder, kind):
     out = cli.done("train", config(**given, **(more if kind == "folder" else {})))
     assert len(logs(out)) == 1
     assert ("eval_reward" in out) == (kind == "folder")
+
+
+def test_cells_of_a_csv_file_stay_as_they_are_written(folder):
+    (folder / "cells.csv").write_text('answer,word,price\n1,NA,1.5\n,"",2.0\n3,None,\n')
+    rows = load_rows(str(folder / "cells.csv"))["train"]
+    assert (rows["answer"], rows["word"], rows["price"]) == ([1, None, 3], ["NA", None, "None"], [1.5, 2.0, None])
 
 
 def test_a_question_column_and_a_system_message_become_the_prompt(config, folder):

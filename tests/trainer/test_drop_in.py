@@ -3,15 +3,18 @@
 import ast
 import copy
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from grpo_plus import GRPOPlusConfig, GRPOPlusTrainer
+from grpo_verifiers.errors import ConfigError
 from tests.trainer.conftest import weights
 from tests.trainer.tools_of_tests import double
 
@@ -219,3 +222,24 @@ def test_evaluation(build, sums):
         for key in theirs:
             if not key.endswith(("_time", "runtime", "per_second")):
                 assert mine[key] == pytest.approx(theirs[key], abs=1e-6), key
+
+
+def no_keywords(prompts, completions):
+    return [0.0] * len(completions)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"tokenizer": None}, "no argument 'tokenizer'. Did you mean 'processing_class'?"),
+        ({"reward_funcs": [no_keywords]}, "the reward function no_keywords takes no .*kwargs"),
+        ({"reward_funcs": [3]}, "reward_funcs has 3, expected a function"),
+        ({"train_dataset": Dataset.from_dict({"prompt": []})}, "the dataset has 0 rows"),
+        ({"args": {"max_steps": 1}}, "args is {'max_steps': 1}, expected a GRPOPlusConfig"),
+    ],
+    ids=["tokenizer", "without kwargs", "number", "no rows", "mapping"],
+)
+def test_arguments_that_no_run_could_take_are_refused_before_it_loads(build, given, expected):
+    make = partial(GRPOPlusTrainer, "nowhere", **given) if "args" in given else partial(build, trainer=given)
+    with pytest.raises(ConfigError, match=expected):
+        make()

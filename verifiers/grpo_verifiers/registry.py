@@ -58,8 +58,8 @@ def source_of(value: object) -> str:
 
 
 def is_reference(name: str) -> bool:
-    """True for a reference (``module:attr``, ``./file.py:attr``), False for a plain name."""
-    return ":" in name
+    """True for a reference (``module:attr``, ``./file.py:attr``), False for a plain name and for an address."""
+    return ":" in name and "://" not in name
 
 
 def load_plugin(reference: str, base: Path | str | None = None) -> ModuleType:

@@ -52,7 +52,6 @@ class DeadGroupRefill(TrainerStage):
         self._shifted = shifted
         self._check = check
         self._way, self._keywords = recipe.dead_groups
-        self._selects = recipe.selection is not None
         self._advantages = advantages
         self._replay_buffer = ReplayBuffer(**self._keywords) if self._way == "replay" else None
         self._restored: Mapping[str, Any] | None = None  # state of the buffer, until its tensors are loaded
@@ -62,8 +61,7 @@ class DeadGroupRefill(TrainerStage):
         if self._way == "keep" or data is None:
             return []
         columns = getattr(data, "column_names", None) or ()
-        problems: list[Problem] = [] if self._selects else setup.too_few_rows()
-        problems += [
+        problems: list[Problem] = [
             f"dead_groups is {self._way!r}, but the column {name!r} of train_dataset has images, whose rows cannot "
             "be joined into a batch: remove dead_groups."
             for name in ("image", "images")

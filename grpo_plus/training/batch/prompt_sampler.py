@@ -71,8 +71,8 @@ class PromptSampler(TrainerStage):
         if problem := _data_problem(data):
             return [f"selection ({self.selection.name!r}) {problem}"]
         self.prompts_of_data = DatasetPrompts(data)
-        if problems := setup.too_few_rows():
-            return problems
+        if setup.too_few_rows():
+            return []  # reported by itself
         try:
             selection_weights(self.selection, self._empty(setup.args.num_generations), **self._keywords)
         except (SelectionOutputError, SelectionFailedError) as error:

@@ -12,10 +12,10 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a
 """Control characters except line ends and tabs, and characters that change the text direction."""
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most similar of ``names``, or None when nothing comes close."""
+def nearest(name: str, names: Iterable[str], least: float = 0.6) -> str | None:
+    """The most similar of ``names``, or None when none has ``least`` of 1 in common."""
     lower = {each.lower(): each for each in names}
-    matches = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=least)
     return lower[matches[0]] if matches else None
 
 
