@@ -380,15 +380,8 @@ class FunctionVerifier(Verifier):
         from grpo_verifiers.exec.calls import EventLoop, ThisThread, Workers
 
         if self._runs_in_workers():
-            return Workers(
-                self.label,
-                self.spec,
-                self.timeout or 0.0,
-                first=self.form.first,
-                pure=self.traits.pure,
-                fast=self.traits.fast,
-                isolation=self.isolation,
-            )
+            timeout, pure = self.timeout or 0.0, self.traits.pure
+            return Workers(self.label, self.spec, timeout, pure=pure, isolation=self.isolation)
         if self.form.is_async and self.isolation == "inline":
             return EventLoop(self.fn, self.timeout or 0.0, self.traits.max_concurrency)
         return ThisThread(self.fn)

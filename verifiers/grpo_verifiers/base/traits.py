@@ -61,7 +61,6 @@ class Traits:
     plugins: tuple[str, ...] = ()
     pure: bool = False
     steps: bool | None = None
-    fast: Callable[..., Any] | None = None
     option_problems: Callable[..., list[str]] | None = None
     golds: Callable[..., Any] | None = None
     trials: Callable[..., Any] | None = None

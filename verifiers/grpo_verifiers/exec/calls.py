@@ -2,7 +2,7 @@
 
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from grpo_verifiers.errors import VerifierError
@@ -12,7 +12,6 @@ from grpo_verifiers.exec.failure import error_fields, outcome_of, result
 from grpo_verifiers.exec.outcome import Outcome
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import from_rows, to_rows
-from grpo_verifiers.verdict import Verdict
 
 Collect = Callable[[], list[Outcome]]
 
@@ -62,67 +61,32 @@ class Workers:
         spec: CheckSpec,
         timeout: float,
         *,
-        first: str,
         pure: bool = False,
-        fast: Callable[..., Any] | None = None,
         isolation: str = "process",
     ) -> None:
-        """Start nothing yet; ``timeout`` is in seconds, for one call.
-
-        ``first`` is the parameter that takes the completion. ``fast`` answers some calls in this process, or names
-        shorter arguments for a worker. ``isolation`` chooses the place of its workers.
-        """
-        self._label, self._spec, self._timeout, self._first = label, spec, timeout, first
-        self._pure, self._fast, self._isolation = pure, fast, isolation
+        """Start nothing yet; ``timeout`` is in seconds, for one call, ``isolation`` the place of the workers."""
+        self._label, self._spec, self._timeout = label, spec, timeout
+        self._pure, self._isolation = pure, isolation
 
     def start(self, calls: Sequence[Call]) -> Collect:
-        """Submit the calls that no shortcut decides."""
-        outcomes: list[Outcome | None] = [None] * len(calls)
-        payloads: list[bytes] = []
-        asking: dict[bytes | int, list[int]] = {}  # the calls of each question
-        for index, one in enumerate(calls):
-            started = time.perf_counter()
-            answer = self._shortcut(one)
-            if isinstance(answer, Verdict):
-                outcomes[index] = Outcome("value", [answer], seconds=time.perf_counter() - started)
-                continue
-            payload = self._payload(one, answer)
-            key = payload if self._pure else index
-            if key not in asking:
-                payloads.append(payload)
-            asking.setdefault(key, []).append(index)
-        batch = None
-        if payloads:
-            from grpo_verifiers.exec.runner import shared_runner
+        """Submit the calls."""
+        from grpo_verifiers.exec.runner import shared_runner
 
-            sizes = [calls[indices[0]][2] for indices in asking.values()]
-            batch = shared_runner(self._isolation).submit(self._spec, payloads, self._timeout, sizes)
+        payloads = [self._payload(call) for call in calls]
+        keys = payloads if self._pure else list(range(len(calls)))
+        asked = dict(zip(keys, zip(payloads, (call[2] for call in calls), strict=True), strict=True))
+        questions, sizes = [question for question, _ in asked.values()], [size for _, size in asked.values()]
+        batch = shared_runner(self._isolation).submit(self._spec, questions, self._timeout, sizes)
 
         def collect() -> list[Outcome]:
-            answers = batch.wait() if batch else []
-            for indices, outcome in zip(asking.values(), answers, strict=True):
-                for index in indices:
-                    outcomes[index] = outcome
-            return [outcome for outcome in outcomes if outcome is not None]
+            outcomes = dict(zip(asked, batch.wait(), strict=True))
+            return [outcomes[key] for key in keys]
 
         return collect
 
-    def _shortcut(self, one: Call) -> Verdict | Mapping[str, Any] | None:
-        if self._fast is None:
-            return None
+    def _payload(self, one: Call) -> bytes:
         try:
-            answer = self._fast(one[0], **one[1])
-        except (Exception, SystemExit):  # noqa: BLE001 - only a shortcut: the worker reports the error
-            return None
-        return answer if isinstance(answer, Verdict | Mapping) else None
-
-    def _payload(self, one: Call, shorter: Mapping[str, Any] | None) -> bytes:
-        first, rest, rows = one
-        if shorter is not None:
-            rest = {**rest, **shorter}
-            first = rest.pop(self._first, first)
-        try:
-            return pack((first, rest, rows))
+            return pack(one)
         except Exception as error:
             raise VerifierError(self._unsendable(one, error)) from error
 

@@ -77,14 +77,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from grpo_verifiers.base.golds import ColumnReport
-__all__ = ["check_golds", "fast", "math"]
-
-
-def fast(completion: str, answer: str, prompt: Any = None, **options: Any) -> Verdict | None:
-    """The verdict of :func:`math` if a bounded amount of work gives it, on any input; else None."""
-    from grpo_verifiers.math.judge import judge_bounded
-
-    return judge_bounded(completion, answer, options_of(**options), prompt=prompt_text(prompt))
+__all__ = ["check_golds", "math"]
 
 
 def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":
@@ -110,7 +103,7 @@ _STRICT = {"conflicts": "reject", "evaluated": True}
 """An honest model needs neither several answers in turn nor a copy of the question."""
 
 
-@Traits(home="process", timeout=5.0, pure=True, fast=fast, golds=check_golds, stated=stated, stricter=_STRICT)
+@Traits(home="process", timeout=5.0, pure=True, golds=check_golds, stated=stated, stricter=_STRICT)
 def math(
     completion: str,
     answer: str,

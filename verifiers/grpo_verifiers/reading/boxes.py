@@ -4,8 +4,6 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from grpo_verifiers.reading.budget import spend
-
 
 # A search from the end takes a quarter of the time of one from the start in CPython (1.2 against 4.5 microseconds over
 # 12,000 characters), for it skips characters that the mark does not have.
@@ -56,9 +54,7 @@ class Boxes(NamedTuple):
 def closing(text: str, start: int) -> int:
     """The offset of the brace that closes the one right before ``start``, or -1."""
     depth = 1
-    for number, match in enumerate(_BRACES.finditer(text, start)):
-        if not number % 64:
-            spend(8)
+    for match in _BRACES.finditer(text, start):
         char = match.group()
         if char == "{":
             depth += 1
@@ -74,13 +70,11 @@ def boxes(text: str) -> Boxes:
     items: list[AnswerBox] = []
     at = 0
     starts = sorted(places(text, "\\boxed") + places(text, "\\fbox"))
-    spend(len(starts) >> 2)
     for start in starts:
         if start < at or (match := _OPEN.match(text, start)) is None:
             continue
         if len(items) >= MAX_BOXES:
             break
-        spend(4)
         at = match.end()
         if text[at : at + 1] != "{":
             bare = _BARE.match(text, at)
@@ -162,7 +156,6 @@ def tag_sections(text: str, tag: str) -> list[AnswerBox]:
     sections: list[AnswerBox] = []
     opened: re.Match[str] | None = None
     for match in _marks(tag).finditer(text):
-        spend(2)
         if opened is not None:
             end = match.end() if match[1] else match.start()
             sections.append(AnswerBox(text[opened.end() : match.start()], opened.start(), end))
