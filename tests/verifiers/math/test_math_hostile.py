@@ -13,7 +13,7 @@ from grpo_verifiers.math.gold import gold_of
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.read import read
 from grpo_verifiers.math.judge import combine, decide
-from grpo_verifiers.math.options import DEFAULTS
+from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.values.canon import canon
 from grpo_verifiers.reading.boxes import tag_sections
 from tests.waiting import no_hang
@@ -136,12 +136,12 @@ def cold():
 
 def test_the_first_wrong_statement_decides_and_a_long_text_is_read_from_its_end():
     cold()
-    verdict = combine(gold_of("3"), StatedAnswers(("3", "6/2", "4", "5", "1/2")), DEFAULTS)
+    verdict = combine(gold_of("3"), StatedAnswers(("3", "6/2", "4", "5", "1/2")), Options())
     assert (verdict.status, decide.cache_info().currsize) == (Status.WRONG, 2)
     cold()
-    assert combine(gold_of("3"), StatedAnswers(("\\oops", "5")), DEFAULTS).status is Status.WRONG
+    assert combine(gold_of("3"), StatedAnswers(("\\oops", "5")), Options()).status is Status.WRONG
     assert decide.cache_info().currsize == 0
-    assert combine(gold_of("3"), StatedAnswers(("\\oops",)), DEFAULTS).status is Status.UNPARSABLE
+    assert combine(gold_of("3"), StatedAnswers(("\\oops",)), Options()).status is Status.UNPARSABLE
     text = "We get $x_1 = \\frac{3}{4}$ and 3 + 4 = 7, so "
     long = text * 25_000 + "\\boxed{42}"
     assert bounded(math, long, "42").status is Status.CORRECT

@@ -4,23 +4,6 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-
-# A search from the end takes a quarter of the time of one from the start in CPython (1.2 against 4.5 microseconds over
-# 12,000 characters), for it skips characters that the mark does not have.
-def has(text: str, mark: str) -> bool:
-    """True if a mark is in a text."""
-    return text.rfind(mark) >= 0
-
-
-def places(text: str, mark: str) -> list[int]:
-    """Offsets of a mark in a text, the last one first; marks do not overlap."""
-    offsets: list[int] = []
-    at = len(text)
-    while (at := text.rfind(mark, 0, at)) >= 0:
-        offsets.append(at)
-    return offsets
-
-
 MAX_BOXES = 1000
 _OPEN = re.compile(r"\\(?:boxed|fbox)\b\s*")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -69,9 +52,8 @@ def boxes(text: str) -> Boxes:
     """Every outermost visible box, placeholders left out."""
     items: list[AnswerBox] = []
     at = 0
-    starts = sorted(places(text, "\\boxed") + places(text, "\\fbox"))
-    for start in starts:
-        if start < at or (match := _OPEN.match(text, start)) is None:
+    for match in _OPEN.finditer(text):
+        if match.start() < at:
             continue
         if len(items) >= MAX_BOXES:
             break
@@ -151,7 +133,7 @@ def tag_sections(text: str, tag: str) -> list[AnswerBox]:
     One that is never closed reaches to the next opening tag or the end: generation often stops at the closing tag and
     leaves it out.
     """
-    if "<" not in text or not has(text.lower(), f"<{tag}>".lower()):
+    if "<" not in text or f"<{tag}>".lower() not in text.lower():
         return []
     sections: list[AnswerBox] = []
     opened: re.Match[str] | None = None

@@ -15,7 +15,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 
-from grpo_verifiers.reading.boxes import has
 from grpo_verifiers.reading.fences import long_strings
 
 _NAMES = ("think", "thinking", "thought", "thoughts", "reasoning", "scratchpad", "reflection")
@@ -57,8 +56,8 @@ def _may_be_tagged(completion: str, think: str) -> bool:
     """True if a thinking tag may be in a text: its first character is, and a hint of its name."""
     lower = completion.lower()
     if "<" not in completion and "◁" not in completion:
-        return has(lower, "think]")
-    return has(lower, think.lower()) or any(has(lower, hint) for hint in _HINTS)
+        return "think]" in lower
+    return think.lower() in lower or any(hint in lower for hint in _HINTS)
 
 
 @lru_cache(maxsize=64)
