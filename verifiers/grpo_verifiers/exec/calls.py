@@ -47,12 +47,12 @@ def in_workers(
 
     payloads = [_payload(label, call) for call in calls]
     keys = payloads if pure else list(range(len(calls)))
-    asked = dict(zip(keys, zip(payloads, (call[2] for call in calls), strict=True), strict=True))
-    questions, sizes = [question for question, _ in asked.values()], [size for _, size in asked.values()]
+    unique = dict(zip(keys, zip(payloads, (call[2] for call in calls), strict=True), strict=True))
+    questions, sizes = [question for question, _ in unique.values()], [size for _, size in unique.values()]
     batch = shared_runner(isolation).submit(spec, questions, timeout, sizes)
 
     def collect() -> list[Outcome]:
-        outcomes = dict(zip(asked, batch.wait(), strict=True))
+        outcomes = dict(zip(unique, batch.wait(), strict=True))
         return [outcomes[key] for key in keys]
 
     return collect
