@@ -84,7 +84,7 @@ def grouped(rng: random.Random, count: int, group: int = 8) -> list[Case]:
 
 
 def ours(cases: Sequence[Case]) -> list[bool]:
-    """Our verdicts, fast path and full check in this process."""
+    """Our verdicts, in this process."""
     from grpo_verifiers.math import math
 
     return [math(text, gold).score == 1 for text, gold, _ in cases]
@@ -139,7 +139,7 @@ def hard(rng: random.Random, count: int) -> list[Case]:
 
 
 def in_worker(completion: str, answer: str) -> Any:
-    """The verifier as a check of its own, which has no way past the workers."""
+    """The verifier as a check of its own, without the memory of equal questions."""
     from grpo_verifiers.math import math
 
     return math(completion, answer)

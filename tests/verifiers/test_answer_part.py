@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from grpo_verifiers import get_verifier
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.judge._score import read_score
-from grpo_verifiers.math import fast, math
+from grpo_verifiers.math import math
 from grpo_verifiers.reading.boxes import answer_tags, tag_sections
 from grpo_verifiers.reading.fences import last_block
 from grpo_verifiers.reading.thinking import answer_part, answer_spans
@@ -62,7 +62,6 @@ NOT_FOUND = [
 FORMS = {
     "math": ("\\boxed{42}", "\\boxed{41}", lambda text: math(text, "42").score),
     "math of a tag": ("<answer>42</answer>", "<answer>41</answer>", lambda text: math(text, "42").score),
-    "math at once": ("\\boxed{42}", "\\boxed{41}", lambda text: fast(text, "42").score),
     "math of prose": ("The answer is 42.\n", "The answer is 41.\n", lambda text: math(text, "42").score),
     "numeric": ("\\boxed{42}", "\\boxed{41}", lambda text: numeric(text, 42).score),
     "numeric of a tag": ("<answer>42</answer>", "<answer>41</answer>", lambda text: numeric(text, 42).score),

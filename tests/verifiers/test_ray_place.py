@@ -197,7 +197,6 @@ def test_a_link_that_fails_while_its_runner_fails_leaves_nobody_waiting(monkeypa
 
     runner = RayRunner()
     cluster = runner._running()
-    monkeypatch.setattr(cluster, "_event", full)
     monkeypatch.setattr(cluster, "_link", SimpleNamespace(queue=full))
     batches = [runner.submit(make_spec(check), [("1", {}, None)] * 3, 10.0) for _ in range(3)]
     assert {outcome.kind for batch in batches for outcome in batch.wait(60)} == {"broken"}

@@ -159,13 +159,10 @@ def stepping(completion, answer):
     return Verdict(float(completion == answer), steps=(Step(0, 1, 1.0),))
 
 
-PROCESS = {"isolation": "process", "timeout": 20}
 DECLARED = [
     (equal, {"stated": lambda completion: completion}, None), (equal, {"stated": lambda completion: completion + "!"}, "stated"),
     (equal, {"stated": lambda completion: completion if completion[0] else None}, "stated"), (equal, {"stated": lambda completion: None}, "stated"),
     (equal, {"steps": False}, None), (equal, {"steps": True}, "steps"), (stepping, {"steps": False}, "steps"),
-    (equal, PROCESS | {"fast": lambda completion, answer: Verdict(float(completion == answer))}, None),
-    (equal, PROCESS | {"fast": lambda completion, answer: Verdict(float(answer == "4"))}, "fast"),
 ]  # fmt: skip
 
 

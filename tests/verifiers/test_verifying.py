@@ -1,7 +1,6 @@
 """The decorator, get_verifier, and what a verifier does with columns, failures, logs and pickles."""
 
 import asyncio
-import importlib
 import os
 import pickle
 import re
@@ -433,8 +432,8 @@ LIGHT = {
     "def check(completions, **kwargs): return [1.0]\nget_verifier(check)",
     r"torch|ssl|jsonschema|.*(text|judge)\._.*": "import grpo_verifiers.text, grpo_verifiers.judge\n"
     "from grpo_verifiers.verifying import REGISTRY; REGISTRY.names()",
-    "torch|sympy|math_verify|latex2sympy2_extended|mpmath|antlr4": "from grpo_verifiers.math import fast, check_golds\n"
-    r"assert fast('so \\boxed{\\frac{1}{2}}', '0.5').score == 1 and check_golds(['1', 'x^2']).ok"
+    "torch|sympy|math_verify|latex2sympy2_extended|mpmath|antlr4": "from grpo_verifiers.math import math as check, check_golds\n"
+    r"assert check('so \\boxed{\\frac{1}{2}}', '0.5').score == 1 and check_golds(['1', 'x^2']).ok"
     "\nimport math; assert math.isclose(math.pi, 3.14159265, rel_tol=1e-6)",
     "torch|trl|transformers": "from grpo_verifiers import get_verifier\n"
     "from grpo_verifiers.steps import segment, step_verdict\n"
@@ -465,25 +464,6 @@ def test_equal_questions_to_a_pure_check_are_asked_once(tmp_path):
     assert (pure(None, ["1", "2", "1", "1", "2"]), log.read_text()) == ([1.0, 2.0, 1.0, 1.0, 2.0], "xx")
     plain(None, ["2", "2"])
     assert log.read_text() == "xxxx"
-
-
-def test_a_shortcut_decides_shortens_or_leaves_it_to_the_worker(tmp_path, monkeypatch):
-    (tmp_path / "short_cuts.py").write_text(
-        "import os\nfrom grpo_verifiers import Verdict\ndef check(completion, answer):\n"
-        '    return Verdict(0.5, detail=f\'{completion} {answer} {os.environ.get("GRPO_VERIFIERS_WORKER", "")[:4]}\')\n'
-        "def fast(completion, answer):\n"
-        "    if completion == 'quick': return Verdict(1.0, detail='here')\n"
-        "    if completion.startswith('long'): return {'completion': 'short', 'answer': answer * 2}\n"
-        "    if completion == 'broken': raise ValueError\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    made = get_verifier("short_cuts:check")
-    fast = importlib.import_module("short_cuts").fast
-    made.traits = replace(made.traits, fast=fast, pure=True)
-    asked = ["quick", "long" + "x" * 99, "long y", "broken", "other"]
-    found = made.verify_batch(None, asked, answer=[1, 2, 2, 4, 5])
-    assert [v.detail for v in found] == ["here", "short 4 GRPO", "short 4 GRPO", "broken 4 GRPO", "other 5 GRPO"]
-    assert found[1] is found[2]
 
 
 def _raises(*_args, **_given):

@@ -322,7 +322,7 @@ class FunctionVerifier(Verifier):
         """Submit everything without waiting."""
         samples = Samples.of(self.label, prompts, completions, completion_ids, columns)
         everything = range(len(samples))
-        collect = self._place.start(self._calls(samples))
+        collect = self._place(self._calls(samples))
 
         def finish() -> tuple[list[Verdict], list[float]]:
             outcomes = collect()
@@ -356,7 +356,7 @@ class FunctionVerifier(Verifier):
 
         def ask(rows: Sequence[int]) -> dict[int, Outcome]:
             calls = [call for row in rows for call in self._calls(samples.pick([row]).without_logs())]
-            return dict(zip(rows, self._place.start(calls)(), strict=True))
+            return dict(zip(rows, self._place(calls)(), strict=True))
 
         outcomes = ask(random.Random(0).sample(everything, min(HOPELESS, len(everything))))  # noqa: S311 - no secret
         failures = [outcome for outcome in outcomes.values() if outcome.kind != "value"]
@@ -377,21 +377,16 @@ class FunctionVerifier(Verifier):
         return place
 
     def _new_place(self) -> "Executor":
-        from grpo_verifiers.exec.calls import EventLoop, ThisThread, Workers
+        from grpo_verifiers.exec.aio import Gate
+        from grpo_verifiers.exec.calls import in_event_loop, in_this_thread, in_workers
 
+        timeout = self.timeout or 0.0
         if self._runs_in_workers():
-            return Workers(
-                self.label,
-                self.spec,
-                self.timeout or 0.0,
-                first=self.form.first,
-                pure=self.traits.pure,
-                fast=self.traits.fast,
-                isolation=self.isolation,
-            )
+            pure, isolation = self.traits.pure, self.isolation
+            return functools.partial(in_workers, self.label, self.spec, timeout, pure=pure, isolation=isolation)
         if self.form.is_async and self.isolation == "inline":
-            return EventLoop(self.fn, self.timeout or 0.0, self.traits.max_concurrency)
-        return ThisThread(self.fn)
+            return functools.partial(in_event_loop, self.fn, timeout, Gate(self.traits.max_concurrency))
+        return functools.partial(in_this_thread, self.fn)
 
     def failed(self, reason: str) -> Verdict:
         """The verdict on a completion that the check failed on, by policy."""

@@ -84,7 +84,6 @@ def verifier(
     env: Sequence[str] = (),
     pure: bool = False,
     steps: bool | None = None,
-    fast: Callable[..., Any] | None = None,
     option_problems: Callable[..., list[str]] | None = None,
     golds: Callable[..., Any] | None = None,
     trials: Callable[..., Any] | None = None,
@@ -122,8 +121,6 @@ def verifier(
         env: environment variables that its workers keep although they look like secrets.
         pure: its verdicts depend on its arguments only: equal calls run once.
         steps: it scores steps (True), never does (False), or only a run can tell (None).
-        fast: a function of the same arguments for the trainer's process, in bounded time: it returns a verdict, or None
-            to let the worker decide, or a mapping of arguments that ask the same question in fewer characters.
         option_problems: takes the options and returns problems that the signature cannot express; an error
             of this package that it raises counts as one more problem.
         golds: takes gold answers and options, and returns a report on those that cannot be used.
@@ -137,7 +134,7 @@ def verifier(
     if not isinstance(name, str):
         raise TypeError('@verifier needs a name: write @verifier("my_check") above the function.')
     traits = Traits(
-        timeout, isolation, on_error, max_concurrency, memory, _names(env), home, pure=pure, steps=steps, fast=fast,
+        timeout, isolation, on_error, max_concurrency, memory, _names(env), home, pure=pure, steps=steps,
         option_problems=option_problems, golds=golds, trials=trials, gold_columns=_names(gold_columns),
         stated=stated, stricter=stricter,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from grpo_verifiers import Status
-from grpo_verifiers.math import fast, math
+from grpo_verifiers.math import math
 from grpo_verifiers.math.compare.leaf import same_value
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.options import Options
@@ -54,7 +54,7 @@ def spellings(value):
 @given(st.fractions(-1000, 1000, max_denominator=64), st.data())
 def test_every_spelling_of_a_number_equals_every_other(value, data):
     gold, answer = (data.draw(st.sampled_from(spellings(value))) for _ in range(2))
-    assert fast("\\boxed{" + answer + "}", gold).status is Status.CORRECT, (gold, answer)
+    assert math("\\boxed{" + answer + "}", gold).status is Status.CORRECT, (gold, answer)
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_two_numbers_are_equal_only_if_they_are(left, right, data):
         data.draw(st.sampled_from([text for text in spellings(side) if "%" not in text and "percent" not in text]))
         for side in (left, right)
     )
-    verdict = fast("\\boxed{" + answer + "}", gold)
+    verdict = math("\\boxed{" + answer + "}", gold)
     assert verdict is not None
     assert (verdict.score == 1) == (left == right), (gold, answer, verdict)
 
@@ -76,7 +76,7 @@ def test_two_numbers_are_equal_only_if_they_are(left, right, data):
 def test_a_percentage_is_its_hundredth_or_a_unit_and_nothing_else(gold, answer):
     percent = digits_of(answer)
     assume(percent is not None)
-    verdict = fast(f"\\boxed{{{percent}\\%}}", spellings(gold)[0])
+    verdict = math(f"\\boxed{{{percent}\\%}}", spellings(gold)[0])
     assert (verdict.score == 1) == (gold in {answer, answer / 100})
 
 
@@ -95,7 +95,7 @@ def test_decimals_of_repeating_fractions_are_rounded_or_cut_to_four_digits_or_mo
     answer = round(scaled) + shift
     right = answer in {round(scaled), int(scaled)} and abs(answer) >= 1000
     for gold, text in ((spellings(value)[0], written(answer, places)), (written(answer, places), spellings(value)[0])):
-        verdict = fast("\\boxed{" + text + "}", gold)
+        verdict = math("\\boxed{" + text + "}", gold)
         assert (verdict.score == 1) == right, (gold, text)
 
 

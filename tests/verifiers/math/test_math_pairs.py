@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_verifiers import Verdict
-from grpo_verifiers.math import check_golds, fast, math
+from grpo_verifiers.math import check_golds, math
 from grpo_verifiers.math.grammar.read import read
 from grpo_verifiers.math.remarks import MAX_REMARKED, without_remarks
 from tests.cases.rows import sections
@@ -50,20 +49,6 @@ def test_what_says_something_else_or_restates_the_question_is_wrong(gold, answer
 @pytest.mark.parametrize("gold", dict.fromkeys(gold for table in TABLES for gold in table))
 def test_these_golds_accept_themselves(gold):
     assert check_golds([gold]).ok
-
-
-def late(tables, places):
-    """Pairs that are not decided at once, without an algebra system or a worker."""
-    every = [pair for place in places for pair in pairs(place, tables)]
-    return [pair for pair in every if not isinstance(fast("\\boxed{" + pair[1] + "}", pair[0]), Verdict)]
-
-
-def test_nearly_all_of_these_are_decided_at_once():
-    assert late([LABELLED["notations"], LABELLED["quantities"]], (0, 1)) + late([LABELLED["solved"]], (1,)) == []
-    others = ("notations", "quantities", "remarks", "solved", "equivalent")
-    structures = [table for name, table in LABELLED.items() if name not in others]
-    found = late(structures, (0, 1))
-    assert len(found) <= len(pairs(0, structures) + pairs(1, structures)) // 50, found
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from itertools import product
 
-from grpo_verifiers.math import fast
+from grpo_verifiers.math import math
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.tree import number
 from grpo_verifiers.math.values.numeric import agree
@@ -105,7 +105,7 @@ def test_a_group_of_wrong_solutions_is_refuted_before_anything_slow():
     with no_hang():
         for k in range(64):
             answer = f"x(t)={k % 7 + 1}e^{{-{k % 5 + 1}t}}-{k}e^{{-4t}}"
-            assert fast(f"\\boxed{{{answer}}}", r"y=-\frac{2}{3}(e^{-8t}-2e^{-4t})").score == 0.0
+            assert math(f"\\boxed{{{answer}}}", r"y=-\frac{2}{3}(e^{-8t}-2e^{-4t})").score == 0.0
 
 
 def test_expressions_of_more_letters_than_points_have_are_left_open():

@@ -1,6 +1,5 @@
 """Short ways of the math verifier give what the long ways give: plain numbers, one walk over a tree, marks in a text."""
 
-import re
 from fractions import Fraction
 
 import pytest
@@ -11,9 +10,8 @@ from grpo_verifiers.math.compare.leaf import exact_value, same_value, unequal_nu
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.read import notation, plain, read
 from grpo_verifiers.math.grammar.tokens import ParseError
-from grpo_verifiers.math.options import Options, options_of
+from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.tree import survey, walk
-from grpo_verifiers.reading.boxes import has, places
 
 DIGITS = st.text("0123456789", min_size=1, max_size=42)
 NUMBERS = st.one_of(
@@ -77,20 +75,3 @@ def test_a_survey_says_what_walks_say(text: str) -> None:
     found, nodes = survey(node), list(walk(node))
     assert found.kinds == {top[0] for top in nodes}
     assert found.variables == {top[1] for top in nodes if top[0] == "v"}
-    assert found.weight == sum(len(list(walk(top))) for top in nodes)
-
-
-@given(st.text("\\bfoxed{<>", max_size=60), st.sampled_from(["\\boxed", "\\fbox", "<", "ed"]))
-def test_marks_are_found_where_they_are(text: str, mark: str) -> None:
-    assert places(text, mark)[::-1] == [match.start() for match in re.finditer(re.escape(mark), text)]
-    assert has(text, mark) == (mark in text)
-
-
-def test_options_are_made_once_and_never_mixed_up_with_equal_values_of_another_type() -> None:
-    assert options_of(decimals=1) is options_of(decimals=1)
-    assert options_of() == options_of(conflicts="last") == Options()
-    assert options_of(decimals=1).decimals == 1
-    for wrong in ({"decimals": True}, {"evaluated": 1}, {"think": []}, {"decimal": 3}, {"conflicts": ["reject"]}):
-        for _ in range(2):
-            with pytest.raises((TypeError, ValueError), match=r"^math: "):
-                options_of(**wrong)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grpo_verifiers.math import fast
+from grpo_verifiers.math import math
 from grpo_verifiers.math.words.numerals import number_in_words
 from grpo_verifiers.math.words.units import TABLE, ratio, unit_readings
 from tests.cases.rows import sections
@@ -16,7 +16,7 @@ RIGHT, WRONG = ("|".join(rows).split("|") for rows in sections("maths_phrases.tx
 
 
 def score(gold, answer):
-    verdict = fast(answer if "\\boxed" in answer else "\\boxed{" + answer + "}", gold)
+    verdict = math(answer if "\\boxed" in answer else "\\boxed{" + answer + "}", gold)
     return verdict.score if hasattr(verdict, "score") else None
 
 
@@ -65,7 +65,7 @@ NAMES_ANOTHER = [r"\text{twice } x = 5", r"\text{half of x} = 5", r"\text{Half} 
 
 def test_labels_name_a_value_and_what_is_done_to_the_answer_states_none():
     for text in [text for text in DONE_TO_THE_ANSWER.replace("\n", "|").split("|") if text]:
-        assert score("5", "\\boxed{" + text + "}") == fast("So. " + text, "5").score == 0
+        assert score("5", "\\boxed{" + text + "}") == math("So. " + text, "5").score == 0
     for answer, right in [(each, 1) for each in NAMES_A_VALUE] + [
         (each, 0) for each in (*NAMES_ANOTHER, "the square of x is 5")
     ]:
@@ -82,7 +82,7 @@ CHANGED = {
 def test_words_give_the_value_they_say_and_operations_are_carried_out_alone():
     assert [(gold, each) for gold, answers in CHANGED.items() for each in answers if score(gold, each) != 1] == []
     for gold, answer in [("25", "5 squared"), ("120", "5 factorial"), ("125", "five cubed")]:
-        assert (score(gold, answer), fast(f"\\boxed{{{answer}}}", gold, evaluated=False).score) == (0, 1)
+        assert (score(gold, answer), math(f"\\boxed{{{answer}}}", gold, evaluated=False).score) == (0, 1)
 
 
 SAME_UNITS = [

@@ -16,7 +16,7 @@ from grpo_verifiers.math.grammar.read import notation, other_reading, phrase, re
 from grpo_verifiers.math.grammar.relations import unknown_first
 from grpo_verifiers.math.grammar.tokens import ParseError, facing_inward, tokenize
 from grpo_verifiers.math.judge import decide
-from grpo_verifiers.math.options import DEFAULTS, Options
+from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.remarks import as_chain, without_remarks
 from grpo_verifiers.math.values.canon import canon, exact, same
 from grpo_verifiers.math.values.numeric import agree
@@ -67,7 +67,7 @@ def of_trees(function):
 
 def verdict(gold, answer):
     try:
-        return "+" if decide(answer, gold, DEFAULTS)[0] else "-"
+        return "+" if decide(answer, gold, Options())[0] else "-"
     except ParseError:
         return "!"
 
@@ -84,7 +84,7 @@ CALLS = {
     "option_of": option_of, "without_remarks": lambda gold, text: without_remarks(text, read(gold)),
     "restated": lambda gold, text: as_chain(text, read(gold)),
     "quantity": lambda text: quantity(read(text)), "with_symbols": of_trees(with_symbols), "compound": lambda text: compound(read(text)),
-    "reason": lambda gold, text: decide(text, gold, DEFAULTS)[1], "loose": lambda gold, text: decide(text, gold, Options(evaluated=False, reduced=False))[0], "spelled": lambda text: wording.words_of(read(text)),
+    "reason": lambda gold, text: decide(text, gold, Options())[1], "loose": lambda gold, text: decide(text, gold, Options(evaluated=False, reduced=False))[0], "spelled": lambda text: wording.words_of(read(text)),
     "exact_value": of_trees(exact_value), "agree": of_trees(agree),
     "fronted": of_trees(unknown_first), "other_reading": other_reading,
 }  # fmt: skip
@@ -135,7 +135,7 @@ LIMITS = [
     (300, lambda text: as_chain(text, read("1/2")), lambda n: "1/2".ljust(n - 5) + "(0.5)"), (24, region, repeated("[#,#]", r"\cup")), (80, lambda text: "," in gold_text(text), lambda n: r"\boxed{5}" + ",".ljust(n) + r"\boxed{6}"), (23, region, repeated(r"x\ne #", ",")),
     (64, lambda text: extract(text, STRICT).answers, repeated(r"\boxed{#}", " ")), (150, canon_of, repeated("x_{#}")),
     (30, canon_of, lambda n: f"({repeated('x^{#}')(20)})({repeated('x^{#}')(n)})"), (3000, canon_of, lambda n: f"2^{{{n}}}"), (2000, canon_of, lambda n: f"(2x)^{{{n}}}"),
-    (113, lambda text: extract(text, DEFAULTS).problem, lambda n: "half of".ljust(7 + n) + r"\boxed{5}"),
+    (113, lambda text: extract(text, Options()).problem, lambda n: "half of".ljust(7 + n) + r"\boxed{5}"),
     (100, canon_of, lambda n: rf"\sqrt[{n}]{{2}}"), (100, canon_of, lambda n: f"2^{{1/{n}}}"), (64, lambda text: verdict(text, ",".join(reversed(text.split(",")))) == "+", repeated("#", ",")),
 ]  # fmt: skip
 

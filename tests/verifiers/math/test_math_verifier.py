@@ -1,4 +1,4 @@
-"""The registered verifier: the fast path in this process, the rest in workers with deadlines, one verdict for both."""
+"""The registered verifier: in workers with deadlines, with the verdicts of the function."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ import pytest
 
 from grpo_verifiers import Status, get_verifier
 from grpo_verifiers.exec.runner import close_shared_runners, default_memory
-from grpo_verifiers.math import fast, math
+from grpo_verifiers.math import math
 
 ROWS = [
     *(("42", "so \\boxed{42}"), ("42", "so \\boxed{41}"), ("42", "no answer")),
@@ -20,7 +20,7 @@ ROWS = [
 
 
 @pytest.mark.slow
-def test_workers_and_the_fast_path_say_what_the_function_says_and_deadlines_hold():
+def test_workers_say_what_the_function_says_and_deadlines_hold():
     verifier = get_verifier("math", timeout=30)
     completions, golds = [row[1] for row in ROWS], [row[0] for row in ROWS]
     verdicts = verifier.verify_batch([""] * len(ROWS), completions, None, answer=golds)
@@ -30,13 +30,12 @@ def test_workers_and_the_fast_path_say_what_the_function_says_and_deadlines_hold
     assert verifier.verify("\\boxed{2\\sin x\\cos x}", answer="\\sin 2x").score == 1
 
 
-def test_options_reach_both_paths():
+def test_options_reach_the_workers():
     verifier = get_verifier("math", timeout=30, last_number=True, reduced=False)
     assert verifier.verify("it makes 42", answer="42").score == 1
     assert verifier.verify("\\boxed{\\frac{2}{4}\\sin 2x}", answer="\\sin x\\cos x").score == 1
     with pytest.raises(TypeError, match=r"reduced.*'no'"):
         get_verifier("math", reduced="no")
-    assert fast("\\boxed{2\\sin x\\cos x}", "\\sin 2x").score == 1
 
 
 TIMEOUT = 1.0

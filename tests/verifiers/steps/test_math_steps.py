@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from grpo_verifiers import Status, Step, Verdict, get_verifier
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.steps import math_steps, step_verdict
-from grpo_verifiers.steps._math_steps import quick_math_steps
 from grpo_verifiers.steps.aggregate import reaggregate
 from grpo_verifiers.steps.links import Rounding, RoundingDrift
 from tests.cases.rows import sections
@@ -34,8 +33,6 @@ def scores(text, prompt=None, **options):
 def test_one_step(expected, text):
     found = scores(text, steps="blank_line")
     assert found == ([expected] if text.strip() else [])
-    quick = quick_math_steps(text, text, steps="blank_line")  # the shortcut says the same or nothing
-    assert quick is None or [step.score for step in quick.steps] == found
 
 
 def test_padding_earns_nothing_and_statements_outside_of_steps_belong_to_the_next():
@@ -132,10 +129,6 @@ def test_scores_and_aggregates_are_those_of_the_steps():
     assert found == {"min": 0.25, "mean": 0.375, "last": 0.25, "product": 0.125}
     with pytest.raises(ValueError, match="sum"):
         step_verdict(spans, values, "sum")
-    heavy = "\n".join(f"(x+y+{k})^{{12}} (x-{k})^{{9}} = (x-{k})^{{9}} (x+y+{k})^{{12}}+1" for k in range(60))
-    assert quick_math_steps(heavy, heavy) is None
-    light = "\n".join(f"{k} + {k + 1} = {2 * k + 1}" for k in range(10, 200))
-    assert quick_math_steps(light, light).score == 1.0
     for status, score in [(Status.WRONG, 0.5), (Status.CORRECT, 0.5), (Status.TIMEOUT, 0.0), (Status.ERROR, 0.0)]:
         verdict = Verdict(float(status is Status.CORRECT), status, "why", (Step(0, 1, 1.0), Step(1, 2, 0.0)))
         found = reaggregate(verdict, "mean")
@@ -172,7 +165,6 @@ HOSTILE = [
 def test_hostile_text_ends(unit):
     text = (unit * 100_000)[:100_000]
     with no_hang():
-        quick_math_steps(text[:19_000], text[:19_000])
         math_steps(text, text)
 
 
@@ -181,8 +173,6 @@ def test_hostile_text_ends(unit):
 def test_no_text_is_an_error(text):
     verdict = math_steps(text, text, prompt=text[: len(text) // 2])
     assert all(step.score in (None, 0.0, 1.0) for step in verdict.steps)
-    quick = quick_math_steps(text, text, prompt=text[: len(text) // 2])
-    assert quick is None or quick.steps == verdict.steps
 
 
 @settings(max_examples=80, deadline=None)

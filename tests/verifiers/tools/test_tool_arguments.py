@@ -76,7 +76,7 @@ def test_every_kind_of_value_is_judged_and_refusals_name_what_is_expected():
         assert (argument_problem(METHOD, arguments) is None) == ORACLE.is_valid(arguments), (name, value)
     for arguments, words in [
         ("{broken", "arguments are '{broken', expected an object: a name and a value for each."),
-        ([1], "arguments are a list ('[1]'), expected an object: a name and a value for each."),
+        ([1], "arguments are [1], expected an object: a name and a value for each."),
         (None, "arguments are null, expected an object: a name and a value for each."),
         ({"whole": "3"}, "whole is '3', expected an integer."), ({"whole": True}, "whole is true, expected an integer."),
         ({"whole": 3.0}, "whole is 3.0, expected an integer."), ({"number": False}, "number is false, expected a number."),
@@ -99,7 +99,7 @@ def test_every_kind_of_value_is_judged_and_refusals_name_what_is_expected():
     for huge in ("x" * 2_000_000, [0] * 2_000_000, {"x" * 2_000_000: 1}, 1 << 10**6):
         assert 0 < len(argument_problem(METHOD, {"whole": 1, "free": huge})) < 200
     assert argument_problem(METHOD, {"whole": 10**400}) is None
-    assert "number is a very large integer" in argument_problem(METHOD, {"whole": 1, "number": 10**400})
+    assert "number is 1000" in argument_problem(METHOD, {"whole": 1, "number": 10**400})
 
 
 LEAVES = st.integers() | st.text(max_size=5) | st.none()

@@ -16,8 +16,6 @@ Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 Seconds = Annotated[float, Range(0, 1e9, open_low=True, open_high=True, text="seconds greater than 0")]
 _ATTRIBUTE = "__verifier_traits__"
-_REMEMBERED = 1024
-"""Limit of remembered valid combinations of options, for each check."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,6 @@ class Traits:
     plugins: tuple[str, ...] = ()
     pure: bool = False
     steps: bool | None = None
-    fast: Callable[..., Any] | None = None
     option_problems: Callable[..., list[str]] | None = None
     golds: Callable[..., Any] | None = None
     trials: Callable[..., Any] | None = None
@@ -119,22 +116,13 @@ class Traits:
     def __call__(self, fn: Fn) -> Fn:
         """Attach the traits to a function that checks its options whenever it is called."""
         names, hints = set(_options(fn)), hints_of(fn)
-        fine: set[tuple[Any, ...]] = set()
 
         def require(values: Mapping[str, Any]) -> None:
             options = {name: value for name, value in values.items() if name in names}
-            try:
-                key = tuple((name, type(value), value) for name, value in options.items())
-                if key in fine:
-                    return
-            except TypeError:  # a value without a hash: checked every time
-                key = ()
             problems = [each for name in options for each in value_problems(name, options[name], hints.get(name, Any))]
             problems += self.more_problems(fn, options)
             if problems:
                 raise ValueError(f"{fn.__name__}: {' '.join(problems)}")
-            if (key or not options) and len(fine) < _REMEMBERED:
-                fine.add(key)
 
         @functools.wraps(fn)
         async def asynchronous(*args: Any, **options: Any) -> Any:

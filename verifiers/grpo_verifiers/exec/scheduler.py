@@ -92,7 +92,7 @@ class Scheduler:
                 self._grow(pool)
                 self._changed.notify_all()
                 return
-        _fail(items, self.closing)
+        fail(items, self.closing)
 
     def close(self) -> None:
         """Kill every worker and fail every open item."""
@@ -102,7 +102,7 @@ class Scheduler:
             threads = list(self._threads)
             self._changed.notify_all()
         self._ringer.send(b"!")  # stays unread: it ends every wait
-        _fail(left, self.closing)
+        fail(left, self.closing)
         for thread in threads:
             thread.join(30)
 
@@ -145,7 +145,7 @@ class Scheduler:
                 pool.failures = 0
                 hopeless = self.closing or not pool.live
                 left = [pool.queue.popleft() for _ in range(len(pool.queue))] if hopeless else []
-            _fail(left, self.closing or str(error))
+            fail(left, self.closing or str(error))
         finally:
             self._end(pool, worker)
             with self._changed:
@@ -283,10 +283,11 @@ class Scheduler:
         with self._changed:
             same = [each for each in pool.queue if each.batch.spec.key == key]
             pool.queue = collections.deque(each for each in pool.queue if each.batch.spec.key != key)
-        _fail([item, *same], str(error), error.trace)
+        fail([item, *same], str(error), error.trace)
 
 
-def _fail(items: Iterable[Item], message: str, trace: str = "") -> None:
+def fail(items: Iterable[Item], message: str, trace: str = "") -> None:
+    """Answer items that no worker can take."""
     for item in items:
         item.put(Outcome("broken", message=message, trace=trace))
 

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from grpo_verifiers.reading.messages import content_text
+
 DEFAULT_RUBRIC = (
     "You grade answers. Judge how correct, complete and helpful the response is for the task; if there is a reference "
     "answer, the response must agree with it. Length and confidence earn nothing."
@@ -47,19 +49,8 @@ def transcript(prompt: Any) -> str:
         return prompt or ""
     if not isinstance(prompt, Sequence):
         return str(prompt)
-    return "\n\n".join(
-        f"{each.get('role', 'user')}: {_content(each.get('content'))}" if isinstance(each, Mapping) else str(each)
-        for each in prompt
-    )
-
-
-def _content(content: Any) -> str:
-    if isinstance(content, str) or content is None:
-        return content or ""
-    if not isinstance(content, Sequence):
-        return str(content)
-    parts = (part for part in content if isinstance(part, Mapping))
-    return "\n".join(str(part["text"]) if "text" in part else f"[{part.get('type', 'part')}]" for part in parts)
+    chat = (each if isinstance(each, Mapping) else {"content": str(each)} for each in prompt)
+    return "\n\n".join(f"{each.get('role', 'user')}: " + content_text(each.get("content"), "\n") for each in chat)
 
 
 QUOTE = "| "

@@ -68,8 +68,8 @@ completion is ever evaluated as code. Integrals, sums and limits are no gold: `c
 from typing import TYPE_CHECKING, Any
 
 from grpo_verifiers.base.traits import Traits
-from grpo_verifiers.math.options import Conflicts, Decimals, Matching, Percent, options_of
-from grpo_verifiers.options import TagName
+from grpo_verifiers.math.options import Conflicts, Decimals, Matching, Options, Percent
+from grpo_verifiers.options import TagName, option_problems
 from grpo_verifiers.reading.messages import prompt_text
 from grpo_verifiers.verdict import Verdict
 
@@ -77,14 +77,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from grpo_verifiers.base.golds import ColumnReport
-__all__ = ["check_golds", "fast", "math"]
-
-
-def fast(completion: str, answer: str, prompt: Any = None, **options: Any) -> Verdict | None:
-    """The verdict of :func:`math` if a bounded amount of work gives it, on any input; else None."""
-    from grpo_verifiers.math.judge import judge_bounded
-
-    return judge_bounded(completion, answer, options_of(**options), prompt=prompt_text(prompt))
+__all__ = ["check_golds", "math"]
 
 
 def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":
@@ -95,14 +88,16 @@ def check_golds(answers: "Iterable[Any]", **options: Any) -> "ColumnReport":
     """
     from grpo_verifiers.math.judge import check_answers
 
-    return check_answers(answers, options_of(**options))
+    if problems := option_problems("math", Options, options, where="option", bare=True):
+        raise ValueError("\n".join(problems))
+    return check_answers(answers, Options(**options))
 
 
 def stated(completion: str, **options: Any) -> str | None:
     """The answer that a completion states; None for no answer or several. Takes the options of :func:`math`."""
     from grpo_verifiers.math.extract import extract
 
-    answers = extract(completion, options_of(**options)).answers
+    answers = extract(completion, Options(**options)).answers
     return answers[0] if len(answers) == 1 else None
 
 
@@ -110,7 +105,7 @@ _STRICT = {"conflicts": "reject", "evaluated": True}
 """An honest model needs neither several answers in turn nor a copy of the question."""
 
 
-@Traits(home="process", timeout=5.0, pure=True, fast=fast, golds=check_golds, stated=stated, stricter=_STRICT)
+@Traits(home="process", timeout=5.0, pure=True, golds=check_golds, stated=stated, stricter=_STRICT)
 def math(
     completion: str,
     answer: str,
@@ -157,5 +152,5 @@ def math(
     """
     from grpo_verifiers.math.judge import judge
 
-    options = options_of(conflicts, last_number, evaluated, reduced, units, percent, decimals, think)
+    options = Options(conflicts, last_number, evaluated, reduced, units, percent, decimals, think)
     return judge(completion, answer, options, prompt_text(prompt))

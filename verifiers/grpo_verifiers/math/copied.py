@@ -12,7 +12,6 @@ from grpo_verifiers.math.grammar.read import read, without_text_commands
 from grpo_verifiers.math.grammar.tokens import ParseError, ascii_latex
 from grpo_verifiers.math.tree import STRUCTURES, Node, map_children, number
 from grpo_verifiers.math.values.work import is_final
-from grpo_verifiers.reading.budget import spend
 
 MAX_PROMPT = 20_000
 MAX_FORMULAS = 64
@@ -61,12 +60,10 @@ def _is_formula(node: Node, gold: Node) -> bool:
 @lru_cache(maxsize=256)
 def _forms(prompt: str) -> frozenset[Node]:
     """The forms of all formulas, and of both sides of each equation."""
-    spend(len(prompt) >> 5)
     prompt = ascii_latex(prompt)
     forms: set[Node] = set()
     bare = filter(_SIGN.search, _BARE.findall(_FORMULA.sub(" ; ", prompt)))
     for text in [*("".join(groups) for groups in _FORMULA.findall(prompt)), *bare][:MAX_FORMULAS]:
-        spend(len(text))
         try:
             forms.update(map(_form, _parts(read(text.strip(" .,;:?")))))
         except (ParseError, RecursionError):

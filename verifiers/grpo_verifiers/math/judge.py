@@ -1,4 +1,4 @@
-"""From a completion and a gold answer to a verdict, in the trainer within a budget of work."""
+"""From a completion and a gold answer to a verdict."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,6 @@ from grpo_verifiers.math.options import Options
 from grpo_verifiers.math.remarks import as_chain, without_remarks
 from grpo_verifiers.math.tree import Node
 from grpo_verifiers.math.values.work import is_final
-from grpo_verifiers.reading.budget import INLINE, OverBudgetError, limited, spend
 from grpo_verifiers.reading.phrases import last_number, phrases
 from grpo_verifiers.verdict import Status, Verdict
 
@@ -26,19 +25,8 @@ _OR = re.compile(r"\bor\b|\\lor|\\vee|/|\|")
 _PLAIN = frozenset({"n", "/", "big"})  # no remark can be inside these
 
 
-def judge_bounded(
-    completion: str, answer: Any, options: Options, units: int = INLINE, prompt: str = ""
-) -> Verdict | None:
-    """The verdict if ``units`` of work give it; else None."""
-    try:
-        with limited(units):
-            return judge(completion, answer, options, prompt)
-    except OverBudgetError:
-        return None
-
-
 def judge(completion: str, answer: Any, options: Options, prompt: str = "") -> Verdict:
-    """The verdict on a completion; without a budget it needs a worker with a deadline."""
+    """The verdict on a completion."""
     try:
         gold = gold_of(as_text(answer))
     except TypeError as error:
@@ -66,7 +54,6 @@ def combine(gold: Gold, stated: StatedAnswers, options: Options) -> Verdict:
     ):
         stated = StatedAnswers(_parts(stated, gold, options), asides=stated.asides)
     for text in stated.answers:
-        spend(20 + len(text) // 128)
         status = Status.WRONG
         try:
             outcome, reason = decide(text, gold.text, options)
@@ -77,7 +64,6 @@ def combine(gold: Gold, stated: StatedAnswers, options: Options) -> Verdict:
         if not outcome:
             return _verdict(status, reason)
     for text in stated.asides:
-        spend(20 + len(text) // 128)
         if _contradicts(text, gold, options):
             return _verdict(Status.WRONG, f"another answer is stated too: {text[:40]}")
     return _verdict(Status.CORRECT, "")

@@ -95,41 +95,16 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 class Survey(NamedTuple):
-    """The kinds of all nodes, the names of all variables (constants included) and the weight of a tree.
-
-    The weight is the sum of the sizes of all subtrees: the work of a walk from every node.
-    """
+    """The kinds of all nodes of a tree, and the names of all variables (constants included)."""
 
     kinds: set[str]
     variables: set[str]
-    weight: int
 
 
 def survey(node: Node) -> Survey:
     """Look at every node of a tree once."""
-    kinds, variables, total, waiting = set(), set(), 0, [(node, 1)]
-    while waiting:
-        top, level = waiting.pop()
-        total += level
-        kind = top[0]
-        kinds.add(kind)
-        if kind == "v":
-            variables.add(top[1])
-        if kind in _LEAVES:
-            continue
-        level += 1
-        for part in top[1:]:
-            if isinstance(part, tuple) and part:
-                if isinstance(part[0], tuple):
-                    waiting += [(each, level) for each in part]
-                else:
-                    waiting.append((part, level))
-    return Survey(kinds, variables, total)
-
-
-def weight(node: Node) -> int:
-    """The sizes of all subtrees added up."""
-    return survey(node).weight
+    nodes = list(walk(node))
+    return Survey({top[0] for top in nodes}, {top[1] for top in nodes if top[0] == "v"})
 
 
 def is_deeper(node: Node, limit: int) -> bool:

@@ -4,27 +4,28 @@ The trainer starts one child (`bridge.py`) that speaks Ray, sends it calls, and 
 outcome, in order: where the child or the cluster is lost, all open calls fail with the reason.
 """
 
+import collections
 import contextlib
 import os
 import pickle
 import selectors
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.errors.messages import readable
-from grpo_verifiers.exec.batch import Item
-from grpo_verifiers.exec.outcome import Outcome
+from grpo_verifiers.exec.batch import CallBatch, Item
 from grpo_verifiers.exec.process import Child, WorkerKind, WorkerLost, python_path
 from grpo_verifiers.exec.runner import Runner
+from grpo_verifiers.exec.scheduler import fail
 from grpo_verifiers.exec.spec import CheckSpec
 from grpo_verifiers.exec.wire import WireError
 from grpo_verifiers.lazy import installed
-from grpo_verifiers.ray.scheduler import Scheduler
 from grpo_verifiers.ray.station import unpack_outcome
 from grpo_verifiers.redaction import get_logger, redact_text
-from grpo_verifiers.sandbox.children import disown, end_process
+from grpo_verifiers.sandbox.children import disown, end_process, socket_pair
 
 RESOURCE_VARIABLE = "GRPO_VERIFIERS_RAY_RESOURCE"
 PATIENCE_VARIABLE = "GRPO_VERIFIERS_RAY_PATIENCE"
@@ -94,15 +95,17 @@ class RayRunner(Runner):
             return str(error)
         return ""
 
-    def _new_scheduler(self) -> Scheduler:
+    def _new_scheduler(self) -> "_Cluster":
         return _Cluster(self.settings)
 
 
-class _Cluster(Scheduler):
-    """The thread that owns the child, and has no workers here. It ends with the child; the next call starts another."""
+class _Cluster:
+    """The thread that owns the child: an inbox and a selector. It ends with the child; the next call starts another."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.settings = settings
+        self.confinement: dict[str, str] = {}
+        self.closing = ""
         self._link: _Link | None = None
         self._answered_at = 0.0
         self._patience = max(settings["patience"], BOOT_SECONDS)
@@ -110,7 +113,36 @@ class _Cluster(Scheduler):
         self._open: dict[int, Item] = {}
         self._number = 0
         self._why = ""
-        super().__init__(0)
+        self._inbox: collections.deque[tuple[CheckSpec, list[Item]]] = collections.deque()
+        self._selector = selectors.DefaultSelector()
+        self._bell, self._ringer = socket_pair()
+        self._bell.setblocking(False)
+        self._ringer.setblocking(False)
+        self._selector.register(self._bell, selectors.EVENT_READ, None)
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._main, name="grpo-verifiers", daemon=True)
+        self._thread.start()
+
+    # -- called from any thread
+
+    def submit(self, kind: WorkerKind, batch: CallBatch, workers: int = 0) -> None:  # noqa: ARG002 - no workers here
+        """Queue every call of a batch; the first batch, even an empty one, starts the child."""
+        items = [Item(batch, index) for index in range(len(batch.payloads))]
+        with self._lock:
+            closed = self.closing
+            if not closed:
+                self._inbox.append((batch.spec, items))
+        if closed:
+            fail(items, closed)
+        else:
+            self._ring()
+
+    def close(self) -> None:
+        """End the child and fail every open item."""
+        with self._lock:
+            self.closing = self.closing or "the runner was closed"
+        self._ring()
+        self._thread.join(30)
 
     def pids(self) -> list[int]:
         """The process id of the child, while it lives."""
@@ -122,7 +154,49 @@ class _Cluster(Scheduler):
         if self._link is not None:
             self._link.forget()
 
-    def _accept(self, kind: WorkerKind, spec: CheckSpec, items: list[Item], workers: int) -> None:  # noqa: ARG002 - one here
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):  # full: it rings already; closed: the thread has ended
+            self._ringer.send(b"!")
+
+    # -- the thread
+
+    def _main(self) -> None:
+        reason = "the runner was closed"
+        try:
+            while True:
+                self._take()
+                if self.closing:  # checked after the bell is drained, because closing rings it too
+                    break
+                self._flush()
+                for key, events in self._selector.select(0.5 if self._link else None):
+                    if key.data is not None and events & selectors.EVENT_READ:
+                        self._receive(key.data)
+                if self._link is not None and time.monotonic() - self._answered_at > self._patience:
+                    self._lose(f"the process that speaks Ray was silent for {self._patience:g} s")
+        except BaseException as error:  # of any kind: no caller may wait for ever
+            reason = f"the runner's thread failed: {type(error).__name__}: {error}"
+            raise
+        finally:
+            with self._lock:
+                self.closing = reason
+            self._take()
+            link, self._link = self._link, None
+            if link is not None:
+                with contextlib.suppress(Exception):
+                    link.end()
+            fail(self._open.values(), self._why or reason)
+            self._selector.close()
+            self._bell.close()
+            self._ringer.close()
+
+    def _take(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._bell.recv(4096):
+                pass
+        while self._inbox:
+            self._accept(*self._inbox.popleft())
+
+    def _accept(self, spec: CheckSpec, items: list[Item]) -> None:
         new = dict(enumerate(items, self._number + 1))
         self._number += len(items)
         self._open |= new  # all of them before one fails to be sent
@@ -143,7 +217,7 @@ class _Cluster(Scheduler):
             about = "run", number, spec.identity, (item.batch.timeout, item.batch.rows[item.index])
             self._link.queue(about, item.batch.payloads[item.index])
 
-    def _go_on(self) -> None:
+    def _flush(self) -> None:
         if self._link is not None:
             try:
                 sent = self._link.flush()
@@ -153,17 +227,7 @@ class _Cluster(Scheduler):
             events = selectors.EVENT_READ | (0 if sent else selectors.EVENT_WRITE)
             self._selector.modify(self._link.sock, events, self._link)
 
-    def _pause(self) -> float | None:
-        return 0.5 if self._link else None
-
-    def _expire(self) -> None:
-        if self._link is not None and time.monotonic() - self._answered_at > self._patience:
-            self._lose(f"the process that speaks Ray was silent for {self._patience:g} s")
-
-    def _event(self, key: selectors.SelectorKey, events: int) -> None:
-        link: _Link | None = key.data
-        if link is None or not events & selectors.EVENT_READ:
-            return
+    def _receive(self, link: _Link) -> None:
         self._answered_at, self._patience = time.monotonic(), self.settings["patience"]
         try:
             data = link.sock.recv(1 << 18)
@@ -203,12 +267,3 @@ class _Cluster(Scheduler):
             _log.warning("verifiers on Ray: %s", readable(self._why, 3000))
         with self._lock:
             self.closing = self.closing or self._why
-
-    def _end(self, reason: str) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            with contextlib.suppress(Exception):
-                link.end()
-        waiting, self._open = self._open, {}
-        for item in waiting.values():
-            item.batch.put(item.index, Outcome("broken", message=self._why or reason))

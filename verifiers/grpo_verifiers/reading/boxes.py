@@ -4,25 +4,6 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from grpo_verifiers.reading.budget import spend
-
-
-# A search from the end takes a quarter of the time of one from the start in CPython (1.2 against 4.5 microseconds over
-# 12,000 characters), for it skips characters that the mark does not have.
-def has(text: str, mark: str) -> bool:
-    """True if a mark is in a text."""
-    return text.rfind(mark) >= 0
-
-
-def places(text: str, mark: str) -> list[int]:
-    """Offsets of a mark in a text, the last one first; marks do not overlap."""
-    offsets: list[int] = []
-    at = len(text)
-    while (at := text.rfind(mark, 0, at)) >= 0:
-        offsets.append(at)
-    return offsets
-
-
 MAX_BOXES = 1000
 _OPEN = re.compile(r"\\(?:boxed|fbox)\b\s*")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -56,9 +37,7 @@ class Boxes(NamedTuple):
 def closing(text: str, start: int) -> int:
     """The offset of the brace that closes the one right before ``start``, or -1."""
     depth = 1
-    for number, match in enumerate(_BRACES.finditer(text, start)):
-        if not number % 64:
-            spend(8)
+    for match in _BRACES.finditer(text, start):
         char = match.group()
         if char == "{":
             depth += 1
@@ -73,14 +52,11 @@ def boxes(text: str) -> Boxes:
     """Every outermost visible box, placeholders left out."""
     items: list[AnswerBox] = []
     at = 0
-    starts = sorted(places(text, "\\boxed") + places(text, "\\fbox"))
-    spend(len(starts) >> 2)
-    for start in starts:
-        if start < at or (match := _OPEN.match(text, start)) is None:
+    for match in _OPEN.finditer(text):
+        if match.start() < at:
             continue
         if len(items) >= MAX_BOXES:
             break
-        spend(4)
         at = match.end()
         if text[at : at + 1] != "{":
             bare = _BARE.match(text, at)
@@ -157,12 +133,11 @@ def tag_sections(text: str, tag: str) -> list[AnswerBox]:
     One that is never closed reaches to the next opening tag or the end: generation often stops at the closing tag and
     leaves it out.
     """
-    if "<" not in text or not has(text.lower(), f"<{tag}>".lower()):
+    if "<" not in text or f"<{tag}>".lower() not in text.lower():
         return []
     sections: list[AnswerBox] = []
     opened: re.Match[str] | None = None
     for match in _marks(tag).finditer(text):
-        spend(2)
         if opened is not None:
             end = match.end() if match[1] else match.start()
             sections.append(AnswerBox(text[opened.end() : match.start()], opened.start(), end))

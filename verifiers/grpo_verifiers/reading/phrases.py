@@ -2,8 +2,6 @@
 
 import re
 
-from grpo_verifiers.reading.budget import spend
-
 MAX_PHRASES = 16
 MAX_LENGTH = 300
 
@@ -71,7 +69,6 @@ def phrases(text: str) -> list[tuple[str, int]]:
     spots: list[int] = []
     at = len(lower)
     while len(spots) < MAX_PHRASES and (at := lower.rfind("answer", 0, at)) >= 0:
-        spend(20)
         spots.append(at)
     return [stated for spot in reversed(spots) if (stated := _statement(text, spot)) is not None]
 
@@ -124,10 +121,7 @@ def hash_answers(text: str) -> list[str]:
     """Numbers after ``####`` that end their line, and a number with words on the last line; no headings."""
     if "#" not in text or "####" not in text:
         return []
-    numbers = []
-    for match in _HASHES.finditer(text):
-        spend(1)
-        numbers.append(match.group(1).strip())
+    numbers = [match.group(1).strip() for match in _HASHES.finditer(text)]
     last = _LAST_LINE.fullmatch(text.rstrip().rpartition("\n")[2].strip())
     return numbers if last is None else [*numbers, last[1].strip()]
 

@@ -15,8 +15,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 
-from grpo_verifiers.reading.boxes import has
-from grpo_verifiers.reading.budget import spend
 from grpo_verifiers.reading.fences import long_strings
 
 _NAMES = ("think", "thinking", "thought", "thoughts", "reasoning", "scratchpad", "reflection")
@@ -45,16 +43,11 @@ def answer_part(completion: str, think: str | None = "think") -> str:
 
 def answer_spans(completion: str, think: str) -> list[Span]:
     """The answer part as ``(start, end)`` offsets: one span, or several around HTML comments."""
-    spend(len(completion) >> (6 if completion.isascii() else 5))
     tagged = _may_be_tagged(completion, think)
     commented = "<" in completion and "<!--" in completion
     if not tagged and not commented:
         return [(0, len(completion))]
-    spend(completion.count("<") >> 3)  # each may begin a tag
-    fences = []
-    for match in _FENCES.finditer(completion):
-        spend(1)
-        fences.append(match.start(1))
+    fences = [match.start(1) for match in _FENCES.finditer(completion)]
     start, end = _outside(completion, _tags(think), fences) if tagged else (0, len(completion))
     return _without_comments(completion, start, end, fences) if commented else [(start, end)]
 
@@ -63,8 +56,8 @@ def _may_be_tagged(completion: str, think: str) -> bool:
     """True if a thinking tag may be in a text: its first character is, and a hint of its name."""
     lower = completion.lower()
     if "<" not in completion and "◁" not in completion:
-        return has(lower, "think]")
-    return has(lower, think.lower()) or any(has(lower, hint) for hint in _HINTS)
+        return "think]" in lower
+    return think.lower() in lower or any(hint in lower for hint in _HINTS)
 
 
 @lru_cache(maxsize=64)
@@ -83,7 +76,6 @@ def _outside(text: str, tags: re.Pattern[str], fences: Sequence[int]) -> Span:
     start, end = 0, -1
     strings: dict[int, list[Span]] = {}
     for match in tags.finditer(text):
-        spend(2)
         if _is_literal(text, match, start, fences, strings):
             continue
         if any(match.groups()):
@@ -109,7 +101,6 @@ def _is_quoted(text: str, at: int, fences: Sequence[int], strings: dict[int, lis
     place = bisect_left(fences, at)
     if place not in strings:
         begin, end = text.find("\n", fences[place - 1]) + 1, fences[place]
-        spend((end - begin) >> 3)
         strings[place] = long_strings(text, begin, end)
     spans = strings[place]
     nearest = bisect_left(spans, (at, at)) - 1
@@ -132,7 +123,6 @@ def _without_comments(text: str, start: int, end: int, fences: Sequence[int]) ->
     """A span without HTML comments; in fenced blocks and in strings, ``<!--`` begins none."""
     spans, begin, at = [], start, start
     while (at := text.find("<!--", at, end)) >= 0:
-        spend(2)
         if _is_fenced(at, start, end, fences) or _line_before(text, at).count('"') % 2:
             at += 4
             continue

@@ -2,13 +2,11 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
 from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.options import Range
-from grpo_verifiers.reading.budget import OverBudgetError, limited
 from grpo_verifiers.reading.messages import prompt_text
 from grpo_verifiers.steps.aggregate import Aggregate, step_verdict
 from grpo_verifiers.steps.equations import chains
@@ -21,35 +19,11 @@ if TYPE_CHECKING:
 
 MAX_LINKS = 20_000
 """Links of a completion that are checked; one that states more is padded, and its next step is wrong."""
-_INLINE_CHARS = 20_000
+_MAX_PROMPT = 20_000
 _DETAIL = 120
 
 
-@dataclass(frozen=True)
-class _Policy:
-    steps: str = "newline"
-    aggregate: Aggregate = "min"
-    rounding: bool = True
-    distinct: bool = False
-    max_steps: int | None = None
-
-
-def quick_math_steps(
-    completion: str, completion_text: str, prompt: Any = None, turn_spans: Sequence[Span] | None = None, **options: Any
-) -> Verdict | None:
-    """The verdict of `math_steps` where exact arithmetic gives it within a budget; None where a worker must decide."""
-    del completion
-    policy = _Policy(**options)
-    if len(completion_text) > _INLINE_CHARS or ":" in policy.steps:
-        return None
-    try:
-        with limited():
-            return _judge(completion_text, prompt, turn_spans, policy, full=False)
-    except OverBudgetError:
-        return None
-
-
-@Traits(home="process", timeout=5.0, pure=True, steps=True, fast=quick_math_steps, option_problems=segmenter_problems)
+@Traits(home="process", timeout=5.0, pure=True, steps=True, option_problems=segmenter_problems)
 def math_steps(
     completion: str,
     completion_text: str,
@@ -98,33 +72,20 @@ def math_steps(
         max_steps: right steps that are scored; later ones are left out. None: all.
     """
     del completion
-    policy = _Policy(steps, aggregate, rounding, distinct, max_steps)
-    verdict = _judge(completion_text, prompt, turn_spans, policy, full=True)
-    assert verdict is not None
-    return verdict
-
-
-def _judge(text: str, prompt: Any, turn_spans: Sequence[Span] | None, policy: _Policy, *, full: bool) -> Verdict | None:
-    text = own_text(text, turn_spans)
-    spans = segment(text, policy.steps, turn_spans)
+    text = own_text(completion_text, turn_spans)
+    spans = segment(text, steps, turn_spans)
     quoted = {
-        link.key
-        for chain in chains(prompt_text(prompt)[:_INLINE_CHARS])
-        for link in links(chain, rounding=policy.rounding, full=False)
+        link.key for chain in chains(prompt_text(prompt)[:_MAX_PROMPT]) for link in links(chain, rounding=rounding)
     }
     scores: list[float | None] = [None] * len(spans)
     earlier: set[frozenset[Node]] = set()
     shapes: set[frozenset[Node]] = set()
     drift = RoundingDrift()
     wrong = ""
-    stated = (
-        link for chain in chains(without_specials(text)) for link in links(chain, rounding=policy.rounding, full=full)
-    )
+    stated = (link for chain in chains(without_specials(text)) for link in links(chain, rounding=rounding))
     for count, link in enumerate(stated if spans else (), 1):
         # Text between two steps belongs to the second, the rest to the last.
         at = min(bisect_right(spans, link.at, key=lambda span: span[1]), len(spans) - 1)
-        if link.holds is Holds.OPEN:
-            return None
         if link.holds is Holds.NOTHING or (link.key in quoted and count <= MAX_LINKS):
             continue
         far = link.rounding is not None and not drift.allows(link.rounding)
@@ -137,14 +98,14 @@ def _judge(text: str, prompt: Any, turn_spans: Sequence[Span] | None, policy: _P
                 break
             continue
         form = frozenset(map(shape, link.key))
-        if link.key not in earlier and not (policy.distinct and form in shapes) and scores[at] is None:
+        if link.key not in earlier and not (distinct and form in shapes) and scores[at] is None:
             scores[at] = 1.0
         earlier.add(link.key)
         shapes.add(form)
-    if policy.max_steps is not None:
+    if max_steps is not None:
         right = accumulate(int(score == 1.0) for score in scores)
-        scores = [None if s and n > policy.max_steps else s for s, n in zip(scores, right, strict=True)]
+        scores = [None if s and n > max_steps else s for s, n in zip(scores, right, strict=True)]
     scored = [score for score in scores if score is not None]
     counts = f"{int(sum(scored))} of {len(scored)} steps with an equation hold"
     detail = f"{counts}; {wrong}" if wrong else counts if scored else "no step states an equation that can be judged"
-    return step_verdict(spans, scores, policy.aggregate, detail)
+    return step_verdict(spans, scores, aggregate, detail)

@@ -22,8 +22,8 @@ _STEP_TAG = re.compile(r"</?step>", re.IGNORECASE)
 
 
 def _option_problems(
-    *, model: str, style: Style, steps: str, separator: str | None, system: str | None, good: str, bad: str,
-    positive: int, device: str, revision: str | None, trust_remote_code: bool, **_: Any,
+    *, model: str, style: Style, steps: str, separator: str | None, positive: int, device: str,
+    revision: str | None, trust_remote_code: bool, **_: Any,
 ) -> list[str]:  # fmt: skip
     problems = segmenter_problems(steps)
     folder = Path(model).expanduser()
@@ -35,12 +35,8 @@ def _option_problems(
         problems.append("separator is empty, expected the text after each step.")
     if device != "auto" and not re.fullmatch(r"cpu|(?:cuda|xpu|mps|npu)(?::\d+)?", device):
         problems.append(f"device is {device!r}, expected auto, cpu, or a device such as cuda:0.")
-    if system is not None and style != "qwen":
-        problems.append(f"system is read by the style 'qwen' only, and style is {style!r}: remove one.")
-    if style != "shepherd" and (good, bad) != ("+", "-"):
-        problems.append(f"good and bad are read by the style 'shepherd' only, and style is {style!r}.")
     if style == "shepherd" and positive != 1:
-        problems.append("positive is read by the styles 'qwen' and 'concat'; 'shepherd' has good and bad.")
+        problems.append("positive is read by the styles 'qwen' and 'concat'; 'shepherd' has the tokens + and -.")
     if trust_remote_code and not folder.is_dir() and not _COMMIT.fullmatch(revision or ""):
         problems.append(
             f"trust_remote_code runs all code of the repository {model!r}, so it needs revision as the commit hash "
@@ -62,9 +58,6 @@ def prm(
     steps: str = "blank_line",
     aggregate: Aggregate = "min",
     separator: str | None = None,
-    system: str | None = None,
-    good: str = "+",
-    bad: str = "-",
     positive: Annotated[int, Range(0)] = 1,
     batch_size: Annotated[int, Range(1)] = 8,
     max_length: Annotated[int, Range(8)] | None = None,
@@ -101,15 +94,12 @@ def prm(
         turn_spans: the spans of the model's own turns; results of tools are no steps.
         model: a checkpoint: a name on the Hub or a folder. Only safetensors are loaded.
         style: ``"qwen"``: token classification at a separator token after each step, in the model's chat template
-            (Qwen2.5-Math-PRM). ``"shepherd"``: a language model whose next-token probabilities of ``good`` and ``bad``
-            at the separator are the score (Math-Shepherd). ``"concat"``: token classification of question and steps
+            (Qwen2.5-Math-PRM). ``"shepherd"``: a language model whose next-token probabilities of ``+`` and ``-`` at
+            the separator are the score (Math-Shepherd). ``"concat"``: token classification of question and steps
             put together as tokens, each step followed by the separator.
         steps: the segmenter: blank_line, newline, numbered, tags, turn, or a reference.
         aggregate: the completion's score from those of its steps: min, mean, last or product.
         separator: the text after each step; by style ``<extra_0>``, ``ки``, a line end.
-        system: system message of the chat template (style qwen).
-        good: the token of a good step (style shepherd).
-        bad: the token of a bad step (style shepherd).
         positive: the class of a good step (styles qwen and concat).
         batch_size: completions at a time.
         max_length: tokens of question and steps; by default the model's own limit.
@@ -124,7 +114,7 @@ def prm(
     loaded = load(
         model, style, "cpu" if device == "auto" and MARK in os.environ else device, dtype, revision, trust_remote_code
     )
-    reader = Reader(loaded, style, separator or SEPARATORS[style], system, good, bad, positive, max_length)
+    reader = Reader(loaded, style, separator or SEPARATORS[style], positive, max_length)
     own = turn_spans or [None] * len(completion_text)
     completion_text = [own_text(text, turns) for text, turns in zip(completion_text, own, strict=True)]
     spans = [segment(text, steps, turns) for text, turns in zip(completion_text, own, strict=True)]

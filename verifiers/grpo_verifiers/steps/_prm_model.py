@@ -92,12 +92,9 @@ def _refuse_foreign_code(name: str) -> None:
 class Reader:
     """Completions as one kind of model reads them."""
 
-    def __init__(  # noqa: PLR0917 - the options of the check
-        self, loaded: LoadedModel, style: str, separator: str, system: str | None, good: str, bad: str, positive: int,
-        max_length: int | None,
-    ) -> None:  # fmt: skip
+    def __init__(self, loaded: LoadedModel, style: str, separator: str, positive: int, max_length: int | None) -> None:
         self._model, self._tokenizer = loaded.model, loaded.tokenizer
-        self._style, self._separator, self._system, self._positive = style, separator, system, positive
+        self._style, self._separator, self._positive = style, separator, positive
         self._name = loaded.name
         own = getattr(self._model.config, "max_position_embeddings", None)
         limits = [limit for limit in (max_length, own) if isinstance(limit, int)]
@@ -109,7 +106,7 @@ class Reader:
                 "separator to the token that the model was trained with, or style: concat."
             )
         if style == "shepherd":
-            self._classes = [self._one(bad), self._one(good)]
+            self._classes = [self._one("-"), self._one("+")]
         elif not positive < (count := self._model.config.num_labels):
             raise VerifierFailedError(f"prm: positive is {positive}, but {self._name!r} has {count} classes, from 0.")
         words = {separator, *self._tokenizer.all_special_tokens}
@@ -125,7 +122,9 @@ class Reader:
     def _one(self, text: str) -> int:
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         if not ids or self._tokenizer.decode(ids[-1:]).strip() != text:
-            raise VerifierFailedError(f"prm: {text!r} is not a token of {self._name!r}: set good and bad.")
+            raise VerifierFailedError(
+                f"prm: {text!r} is not a token of {self._name!r}, and the style 'shepherd' needs it."
+            )
         return int(ids[-1])
 
     def clean(self, text: str) -> str:
@@ -145,9 +144,8 @@ class Reader:
         if self._style == "concat":
             return self._concatenated(question, steps, count)
         if self._style == "qwen":
-            turns = [{"role": "system", "content": self._system}] if self._system is not None else []
             answer = "".join(step + self._separator for step in steps)
-            turns += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+            turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
             text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False)
             ids = self._tokenizer.encode(text, add_special_tokens=False)
         else:

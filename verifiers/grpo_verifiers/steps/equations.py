@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from grpo_verifiers.reading.budget import spend
-
 WORD_SIGNS = ("equals", "gives", "makes", "yields", "is")
 """Words for a sign of equality; all but the first only between numbers."""
 MAX_SIDE = 200
@@ -88,7 +86,6 @@ def chains(text: str) -> list[EquationChain]:
     """The equations of a text, in order."""
     if not any(sign in text for sign in _SIGNS):
         return []
-    spend(len(text) >> 4)
     text = _MARKUP.sub(lambda match: ";" + " " * (len(match.group()) - 1), text)
     dashes = {match.end() for match in _DASHED.finditer(text)}
     masked = _ITEM.sub(lambda match: " " * len(match.group()), text)
@@ -114,7 +111,6 @@ def _tokens(text: str) -> list[_Token]:
         if kind == "space":
             spaced = True
             continue
-        spend(2)
         if kind == "word" and value == "equals":
             kind = "rel"
         tokens.append(_Token(kind, value, spaced, match.start(), match.end()))

@@ -1,4 +1,4 @@
-r"""True if one link of a chain of equations holds: exact arithmetic first, then numbers, many digits in a worker.
+r"""True if one link of a chain of equations holds: exact arithmetic first, then numbers.
 
 =================================================== ============= =====================================================
 statement                                           verdict       because
@@ -40,11 +40,10 @@ from grpo_verifiers.math.compare.quantities import angles, quantity
 from grpo_verifiers.math.grammar.parser import parse
 from grpo_verifiers.math.grammar.tokens import ParseError
 from grpo_verifiers.math.options import Options
-from grpo_verifiers.math.tree import STRUCTURES, Node, children, map_children, number, walk, weight
+from grpo_verifiers.math.tree import STRUCTURES, Node, children, map_children, number, walk
 from grpo_verifiers.math.values.canon import NoFormError, TooBigError, canon, exact
 from grpo_verifiers.math.values.numeric import real_value
 from grpo_verifiers.math.words.vocabulary import FUNCTIONS
-from grpo_verifiers.reading.budget import spend
 from grpo_verifiers.steps.equations import EquationChain
 
 MIN_ROUNDED, MIN_CUT = 2, 4
@@ -164,7 +163,6 @@ class Holds(Enum):
     YES = "yes"
     NO = "no"
     NOTHING = "nothing"  # it cannot be wrong, or cannot be decided
-    OPEN = "open"  # a worker can tell
 
 
 class Link(NamedTuple):
@@ -177,11 +175,8 @@ class Link(NamedTuple):
     rounding: Rounding | None
 
 
-def links(chain: EquationChain, *, rounding: bool, full: bool) -> Iterator[Link]:
-    """The links of a chain that can be judged.
-
-    ``rounding``: a decimal may be a rounded value. ``full``: also decide links that take many digits.
-    """
+def links(chain: EquationChain, *, rounding: bool) -> Iterator[Link]:
+    """The links of a chain that can be judged; with ``rounding`` a decimal may be a rounded value."""
     nodes = [_read(side) for side in chain.sides]
     for at, sign in enumerate(chain.signs):
         first, second = nodes[at], nodes[at + 1]
@@ -191,12 +186,11 @@ def links(chain: EquationChain, *, rounding: bool, full: bool) -> Iterator[Link]
         if any(top[0] in _NOT_VALUES for side in (left, right) for top in walk(side)):
             continue
         last = at + 1 == len(chain.signs)
-        spend(20 + 8 * (weight(left) + weight(right)))
-        holds, rounded = _holds(left, right, sign, rounding=rounding, full=full)
+        holds, rounded = _holds(left, right, sign, rounding=rounding)
         if holds is Holds.NO and last and right[0] == "!":  # "5 + 2 = 7!" is an exclamation
-            holds, rounded = _holds(left, right[1], sign, rounding=rounding, full=full)
+            holds, rounded = _holds(left, right[1], sign, rounding=rounding)
         if holds is Holds.NO and at == 0 and chain.dash and (signed := _read(f"-{chain.sides[0]}")) is not None:
-            again = _holds(quantity(signed)[0], right, sign, rounding=rounding, full=full)
+            again = _holds(quantity(signed)[0], right, sign, rounding=rounding)
             holds, rounded = again if again[0] is Holds.YES else (holds, rounded)
         if holds is Holds.NO and last and chain.cut and _may_go_on(left, right):
             holds = Holds.NOTHING
@@ -214,7 +208,7 @@ def _read(side: str) -> Node | None:
 
 
 @lru_cache(maxsize=4096)
-def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) -> LinkVerdict:
+def _holds(left: Node, right: Node, sign: str, *, rounding: bool) -> LinkVerdict:
     nothing = Holds.NOTHING, None
     if plain(left) == plain(right) or _terms(left) + _terms(right) > _MAX_TERMS:
         return nothing
@@ -229,15 +223,15 @@ def _holds(left: Node, right: Node, sign: str, *, rounding: bool, full: bool) ->
         # An identity holds; any other equation may be a definition or a condition.
         return (Holds.YES, None) if sign == "=" and same_value(left, right, _OPTIONS)[0] else nothing
 
-    compare = _about if sign == "~=" else partial(_equal, rounding=rounding, full=full)
+    compare = _about if sign == "~=" else partial(_equal, rounding=rounding)
     result = compare(left, right)
     return result if result[0] is not Holds.NO else _read_otherwise(left, right, compare)
 
 
-def _equal(left: Node, right: Node, *, rounding: bool, full: bool) -> LinkVerdict:
+def _equal(left: Node, right: Node, *, rounding: bool) -> LinkVerdict:
     outcome, reason = same_value(left, right, _OPTIONS)
     if reason == UNKNOWN:
-        return Holds.NOTHING if full else Holds.OPEN, None
+        return Holds.NOTHING, None
     if outcome:
         return Holds.YES, None
     result = _find_rounding(left, right, about=False) if rounding else None

@@ -255,24 +255,11 @@ def check_stated(contract: Contract) -> None:
         assert answer is None or isinstance(answer, str), f"states {answer!r:.80} for the completion {completion!r:.60}"
 
 
-def check_fast(contract: Contract) -> None:
-    """Its shortcut agrees with the check."""
-    for part in _parts(contract.verifier):
-        if not isinstance(part, FunctionVerifier) or part.traits.fast is None:
-            continue
-        slow = part.derive()
-        slow.traits = replace(part.traits, fast=None)
-        both = [replace(contract, verifier=one).run(contract.cases) for one in (part, slow)]
-        verdicts = [[(verdict.score, verdict.status) for verdict in each] for each in both]
-        assert verdicts[0] == verdicts[1], f"the shortcut of {part.label!r} says {verdicts[0]}, the check {verdicts[1]}"
-
-
 CHECKS: tuple[Callable[[Contract], None], ...] = (
     check_settings,
     check_types,
     check_steps,
     check_stated,
-    check_fast,
     check_verdicts,
     check_statuses,
     check_rejects_something,

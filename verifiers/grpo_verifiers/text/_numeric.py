@@ -9,7 +9,7 @@ from grpo_verifiers.base.traits import Traits
 from grpo_verifiers.errors.messages import show
 from grpo_verifiers.math.extract import NO_ANSWER, extract
 from grpo_verifiers.math.gold import gold_text
-from grpo_verifiers.math.options import options_of
+from grpo_verifiers.math.options import Conflicts, Options
 from grpo_verifiers.math.words.units import unit_readings
 from grpo_verifiers.options import Range, TagName
 from grpo_verifiers.reading.thinking import answer_part
@@ -34,7 +34,7 @@ _UNIT = re.compile(
 
 
 def stated_number(
-    completion: str, *, source: str = "auto", conflicts: str = "last", think: str | None = "think", **_: float
+    completion: str, *, source: str = "auto", conflicts: Conflicts = "last", think: str | None = "think", **_: float
 ) -> str | None:
     """The number that a completion states, as written; None for no number or several."""
     declared, _problem = _declared_texts(completion, source=source, conflicts=conflicts, think=think)
@@ -50,7 +50,7 @@ def numeric(
     rel_tol: Annotated[float, Range(0, 1, open_high=True)] = 1e-9,
     abs_tol: Annotated[float, Range(0, finite=True)] = 0.0,
     source: Literal["auto", "last"] = "auto",
-    conflicts: Literal["last", "reject"] = "last",
+    conflicts: Conflicts = "last",
     think: TagName | None = "think",
 ) -> Verdict:
     r"""Score 1 where ``|value - answer| <= max(abs_tol, rel_tol · |answer|)``, computed exactly.
@@ -138,11 +138,11 @@ def _gold(answer: Any) -> Fraction | None:
     return parse_number(gold_text(answer))
 
 
-def _declared_texts(completion: str, *, source: str, conflicts: str, think: str | None) -> tuple[list[str], str]:
+def _declared_texts(completion: str, *, source: str, conflicts: Conflicts, think: str | None) -> tuple[list[str], str]:
     """The texts that a completion states as its number; or the reason for their absence."""
     if source == "last":
         return _ANY.findall(_plain(answer_part(completion, think)))[-1:], ""
-    stated = extract(completion, options_of(conflicts=conflicts, think=think))
+    stated = extract(completion, Options(conflicts=conflicts, think=think))
     if stated.problem == NO_ANSWER:
         text = answer_part(completion, think)
         return ([text], "") if text.strip() else ([], "")

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from grpo_verifiers.errors.messages import cut, show, unknown
+from grpo_verifiers.errors.messages import cut, short, show, unknown
 from grpo_verifiers.options import Range, fits
 from grpo_verifiers.tools.part import Method
 
@@ -129,17 +129,9 @@ def _size_problem(arguments: Mapping[Any, Any]) -> str | None:
 
 def _text(value: Any) -> str:
     """A value as the model may have written it, cut."""
-    if isinstance(value, str):
-        return show(value)
-    if isinstance(value, list | tuple):
-        return f"a list of {len(value)}" if len(value) > 4 else f"a list ({show(repr(value))})"[:120]
-    if isinstance(value, Mapping):
-        return "an object"
     if value is None or isinstance(value, bool):
         return json.dumps(value)
-    if isinstance(value, int | float):
-        return repr(value) if isinstance(value, float) or value.bit_length() < 200 else "a very large integer"
-    return show(value)
+    return show(value) if isinstance(value, str) else short(value)
 
 
 def _cut(name: Any) -> str:

@@ -4,8 +4,6 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from grpo_verifiers.reading.budget import spend
-
 MAX_CHARS = 4000
 MAX_TOKENS = 1200
 
@@ -131,7 +129,6 @@ def tokenize(text: str) -> list[Token]:
     """The tokens of a piece of LaTeX."""
     if len(text) > MAX_CHARS:
         raise ParseError(f"longer than {MAX_CHARS} characters")
-    spend(len(text))
     text = ascii_latex(text)
     tokens: list[Token] = []
     at, depth, spaced = 0, 0, False

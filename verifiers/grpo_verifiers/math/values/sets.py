@@ -15,7 +15,6 @@ from grpo_verifiers.math.grammar.relations import FLIPPED, is_unknown, ops_of, u
 from grpo_verifiers.math.tree import INFINITY, STRUCTURES, Node, fraction, names, number, substitute
 from grpo_verifiers.math.values.canon import NoFormError, canon, exact, has_opaque
 from grpo_verifiers.math.values.numeric import real_value
-from grpo_verifiers.reading.budget import spend
 
 MAX_PARTS = 24
 _CLEARLY = 1e-9  # relative distance at which two values differ despite rounding
@@ -76,7 +75,6 @@ def point(end: End) -> tuple[NumberRange, ...]:
 
 def order(left: End, right: End) -> int:
     """-1, 0 or 1 as one end is below, at or above another; NoRegionError if that is undecidable."""
-    spend(1)
     if left.node == right.node:
         return 0
     if left.at is None or right.at is None:
