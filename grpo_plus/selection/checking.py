@@ -24,7 +24,6 @@ def keyword_problems(selection: Selection, values: Mapping[str, Any]) -> list[st
     problems = option_problems(selection.title, selection.fn, values, skip=_history(selection), more=_added(selection))
     if problems or not selection.draws:
         return problems
-    problems += [] if selection.check is None else selection.check(values)
     settings = common_of(selection, values)
     if settings["weighted"] and settings["explore"] == 0:
         problems.append(

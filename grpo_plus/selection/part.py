@@ -9,7 +9,7 @@ from grpo_verifiers.options import Range, takes_first
 from grpo_verifiers.rules import PartRule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from torch import Tensor
 
@@ -40,7 +40,6 @@ class Selection:
         weighted: the default of the keyword ``weighted``.
         rules: its requirements and exclusions (`grpo_verifiers.rules`).
         draws: False: the host's own order of the prompts stays, and only the history is updated.
-        check: the problems of a set of keywords, beyond those of their types.
     """
 
     name: str
@@ -49,7 +48,6 @@ class Selection:
     weighted: bool = True
     draws: bool = True
     rules: tuple[PartRule, ...] = ()
-    check: "Callable[[Mapping[str, Any]], list[str]] | None" = None
 
     def __post_init__(self) -> None:
         takes_first(self.fn, NotASelectionError, of=f"the {self.title}", takes="PromptHistory", named="history")

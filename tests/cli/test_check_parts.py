@@ -185,7 +185,6 @@ TOLD = [
     ({"selection": "uniform"}, "the run records a history of the prompts"),
     ({"selection": {"name": "contrast", "weighted": False}}, "contrast, a curriculum, biased"),
     ({"selection": {"name": "curriculum", "column": "level"}}, "column = level|biased"),
-    ({"selection": {"name": "curriculum", "file": "x.jsonl"}}, "x.jsonl|biased"),
     ({"dead_groups": {"name": "resample", "rounds": 3}}, "dead groups: resample (rounds = 3)"),
     ({"dead_groups": {"name": "roulette", "after": 2, "keep": 0.5}}, "dead groups: roulette (after = 2, keep = 0.5)"),
     ({"dead_groups": "replay", "objective": "grpo"}, "dead groups: replay (age = 4|biased: an older policy"),

@@ -45,11 +45,8 @@ def test_a_plug_in_brings_a_selection_with_flags_and_a_default(tmp_path):
     assert recipe.origins["selection"] == "registered"
 
 
-def test_keywords_of_built_in_selections_are_flags_and_files_are_found_from_the_config(tmp_path, monkeypatch):
+def test_keywords_of_built_in_selections_are_flags():
     given = ["--output_dir", "out", "--use_cpu", "true", "--bf16", "false", "--report_to", "none"]
     flags = ["--selection", "contrast", "--selection.explore", "0.25", "--selection.weighted", "false"]
     (config,) = TrlParser((GRPOPlusConfig,)).parse_args_and_config([*given, *flags])
     assert config.selection == {"name": "contrast", "explore": 0.25, "weighted": False}
-    monkeypatch.chdir(tmp_path)
-    config = GRPOPlusConfig(**BASE, selection={"name": "curriculum", "file": "samples.jsonl"})
-    assert config.selection["file"] == str(tmp_path / "samples.jsonl")
