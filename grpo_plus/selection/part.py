@@ -2,7 +2,7 @@
 
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from grpo_verifiers.errors import KeywordError
 from grpo_verifiers.options import Range, takes_first

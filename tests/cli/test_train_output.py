@@ -216,13 +216,14 @@ def test_the_card_tells_the_parts_and_parses(cli, config, folder):
     text = card.text
     assert text.count("## How it was trained") == 1
     for expected in (
-        "| Advantage estimator | `sign` `band: 0.25` |",
-        "| Objective | `dapo` `epsilon_high: 0.28`, beta 0 |",
-        "| Update engine | `auto` |",
-        '| `mine` | training | 0.5 | `mark: a\\|b\'c`, `columns: {"answer": "question"}` |',
+        '| advantage | sign {"band": 0.25} |',
+        '| objective | dapo {"epsilon_high": 0.28} |',
+        "| engine | auto |",
+        '"mark": "a\\|b\'c"',
+        '"required_columns": {"answer": "question"}',
         "| Dataset | data.jsonl |",
-        "| Steps | 1 |",
-        "| `learning_rate` | `0.001` |",
+        "| steps | 1 |",
+        "| learning_rate | 0.001 |",
         '"template": "boxed"',
     ):
         assert expected in text

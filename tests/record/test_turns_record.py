@@ -105,6 +105,6 @@ def test_the_card_names_the_tools_of_a_run_that_has_some(build):
         return a + b
 
     trainer = build(advantage="sign")
-    assert "| Tools |" not in section(trainer)
+    assert "| tools |" not in section(trainer)
     trainer.tools = [add_numbers]
-    assert "| Tools | `add_numbers` |" in section(trainer)
+    assert '| tools | ["add_numbers"] |' in section(trainer)

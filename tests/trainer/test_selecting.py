@@ -327,7 +327,7 @@ def test_an_evaluation_is_not_remembered_and_the_record_and_the_card_name_the_se
     assert (found["name"], found["keywords"], found["host"]) == ("contrast", {"power": 2.0}, False)
     trainer.create_model_card()
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "| Selection of prompts | `contrast` `power: 2.0`, unbiased |" in card
+    assert '| selection | contrast {"power": 2.0} |' in card
 
 
 @pytest.mark.slow

@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.recipe.rewards import equivalent_advantage
-from grpo_plus.training.observers.about import installed
+from grpo_plus.training.observers.about import installed, parts
 from grpo_plus.training.observers.run import RunHost
 from grpo_verifiers.files import write_atomic
 from grpo_verifiers.redaction import redact, redact_text
@@ -17,10 +16,11 @@ TAGS = ("grpo", "grpo_plus", "trl")
 PACKAGES = ("grpo-plus", "trl", "transformers", "torch", "accelerate", "peft", "datasets")
 MARK = "## How it was trained"
 
-_IN_OTHER_TABLES = ("advantage", "objective", "selection", "verifiers", "eval_verifiers", "verifier_column", "plugins")
-_OF_THE_MACHINE = (
+_LEFT_OUT = {
+    *("advantage", "objective", "selection", "verifiers", "eval_verifiers", "verifier_column", "plugins"),
     *("output_dir", "logging_dir", "run_name", "resume_from_checkpoint", "hub_model_id", "model_init_kwargs"),
-)
+}
+"""Parts, which have rows of their own, and settings of the machine."""
 _LOCAL_MODEL = {"[None](https://huggingface.co/None)": "a local model", 'model="None"': 'model="path/to/this/folder"'}
 
 
@@ -45,94 +45,57 @@ def complete_card(trainer: RunHost) -> None:
 
 def section(trainer: RunHost) -> str:
     """Write the section as Markdown."""
-    args = trainer.args
-    rows: list[tuple[str, str]] = [
-        *_parts(trainer),
-        ("Rollouts", f"`{trainer.recipe.rollout.how}`"),
-        ("Update engine", f"`{trainer.recipe.engine.layout}`"),
-        ("Rewards", ", ".join(f"`{name}`" for name in trainer.reward_func_names)),
-        *([("Tools", ", ".join(f"`{_text(tool.__name__)}`" for tool in trainer.tools))] if trainer.tools else []),
-        *((name, _value(value)) for name, value in trainer.card_facts.items()),
-        ("Steps", str(trainer.state.global_step)),
-        ("Processes", str(trainer.accelerator.num_processes)),
-    ]
-    lines = [MARK, "", "Trained with grpo_plus, which runs on TRL.", "", *_table(("part", "this run"), rows)]
-    verifiers = _verifiers(trainer)
-    if verifiers:
-        lines += ["", "### Verifiers", "", *_table(("verifier", "used in", "weight", "settings"), verifiers)]
-    lines += ["", "### Options that were set", "", *_table(("option", "value"), _options(args))]
-    lines += ["", "### Versions", "", *_table(("package", "version"), list(installed(*PACKAGES).items())), ""]
-    return "\n".join(lines)
+    named = parts(trainer)
+    rows = {name: _part(named[name]) for name in ("advantage", "objective", "selection") if named[name]}
+    rows |= {"engine": named["engine"], "rollout": named["rollout"]}
+    rows |= {"rewards": {reward["name"]: reward["weight"] for reward in named["rewards"]}}
+    rows |= {"tools": [tool.__name__ for tool in trainer.tools]} if trainer.tools else {}
+    for kind in ("verifiers", "eval_verifiers"):
+        rows |= {f"{kind}, {one['label']}": one["settings"] for one in named[kind]}
+    rows |= {**trainer.card_facts, "steps": trainer.state.global_step, "processes": trainer.accelerator.num_processes}
+    tables = {"part": rows, "option that was set": _options(trainer.args), "package": installed(*PACKAGES)}
+    lines = [line for title, table in tables.items() for line in _table(title, table)]
+    return "\n".join([MARK, "", "Trained with grpo_plus, which runs on TRL.", *lines, ""])
 
 
-def _parts(trainer: RunHost) -> Iterator[tuple[str, str]]:
-    """Yield the row of each part that can be swapped."""
-    args, recipe = trainer.args, trainer.recipe
-    name, keywords = equivalent_advantage(args)
-    rows = [
-        ("advantage", "Advantage estimator", f"TRL's own, which is `{name}`{_keywords(keywords)}", ""),
-        ("objective", "Objective", f"TRL's own loss, `{args.loss_type}`, beta {args.beta:g}", f", beta {args.beta:g}"),
-    ]
-    if (chosen := recipe.selection) is not None:
-        kind = "" if not chosen.selection.draws else ", unbiased" if chosen.weighted else ", a curriculum"
-        rows.append(("selection", "Selection of prompts", "", kind))
-    for field, title, stock, more in rows:
-        own = f"`{_base(recipe.names.get(field, ''))}`{_keywords(recipe.keywords.get(field))}{more}"
-        yield title, own if field in recipe.names else stock
+def _part(part: Mapping[str, Any]) -> str:
+    keywords = f" {_value(part['keywords'])}" if part["keywords"] else ""
+    return f"{_value(part['name'])}{keywords}{' (of TRL)' * part['host']}"
 
 
-def _verifiers(trainer: RunHost) -> list[tuple[str, str, str, str]]:
-    weights = dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=False))
-    rows = []
-    recipe = trainer.recipe
-    for used, parts in (("training", recipe.verifiers), ("evaluation", recipe.eval_verifiers)):
-        for entry in (part.entry for part in parts):
-            weight = 1.0 if entry.weight is None else entry.weight
-            weight = weights.get(entry.label, weight) if used == "training" else weight
-            settings = {"name": entry.name, **entry.kwargs, "columns": entry.columns, "timeout": entry.timeout}
-            own = {key: value for key, value in settings.items() if value and value != entry.label}
-            rows.append((f"`{entry.label}`", used, f"{weight:g}", _keywords(own).strip()))
-    return rows
-
-
-def _keywords(keywords: Any) -> str:
-    if not keywords:
-        return ""
-    return " " + ", ".join(f"`{key}: {_value(value)}`" for key, value in redact(dict(keywords)).items())
-
-
-def _options(args: Any) -> list[tuple[str, str]]:
-    rows = []
+def _options(args: Any) -> dict[str, Any]:
+    options = {}
     for field in dataclasses.fields(args):
-        if not field.init or field.name in {*_OF_THE_MACHINE, *_IN_OTHER_TABLES} or secret_kind(field.name):
-            continue
         value = getattr(args, field.name)
-        default = field.default if field.default is not dataclasses.MISSING else None
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        if value not in (default, None, [], {}) and isinstance(value, str | int | float | list | dict):
-            rows.append((f"`{field.name}`", f"`{_value(value)}`"))
-    return rows
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        shown = field.init and field.name not in _LEFT_OUT and not secret_kind(field.name)
+        if shown and value not in (default, None, [], {}) and isinstance(value, str | int | float | list | dict):
+            options[field.name] = getattr(value, "value", value)
+    return options
+
+
+def _table(title: str, rows: Mapping[str, Any]) -> list[str]:
+    cells = [f"| {_cell(name)} | {_cell(_value(value))} |" for name, value in rows.items()]
+    return ["", f"| {title} | value |", "|---|---|", *cells]
 
 
 def _value(value: Any) -> str:
-    value = redact(getattr(value, "value", value))
-    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-    return _text(_base(text))
+    value = _without_folders(redact(value))
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _base(name: str) -> str:
-    """Shorten a reference or path to its name, without the folders of this machine."""
-    path, colon, attr = name.partition(".py:")
+def _without_folders(value: Any) -> Any:
+    """Shorten references and paths to their names, without the folders of this machine."""
+    if isinstance(value, Mapping):
+        return {key: _without_folders(item) for key, item in value.items() if key != "source"}
+    if isinstance(value, list | tuple):
+        return [_without_folders(item) for item in value]
+    path, colon, attribute = value.partition(".py:") if isinstance(value, str) else ("", "", "")
     if colon:
-        return f"{Path(path).name}.py:{attr}"
-    return Path(name).name if name.startswith(("/", "./", "../", "~")) else name
+        return f"{Path(path).name}.py:{attribute}"
+    return Path(value).name if isinstance(value, str) and value.startswith(("/", "./", "../", "~")) else value
 
 
-def _text(value: Any) -> str:
+def _cell(text: str) -> str:
     """Format one cell of a table: on one line, without the characters that end a cell or code."""
-    return " ".join(str(value).split()).replace("|", "\\|").replace("`", "'")
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)]
+    return " ".join(text.split()).replace("|", "\\|").replace("`", "'")
