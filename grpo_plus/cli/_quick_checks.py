@@ -135,8 +135,8 @@ def _flags(values: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     parser.set_defaults(**{name: values.get(name) for name in mappings()})
     parser.error = lambda message: raise_user_error(with_values(parser, words, message))  # type: ignore[method-assign]  # its own ends the process
     flags, _ = parser.parse_known_args([*words])
-    given = {option.removeprefix("--") for option, _ in by_option(words)}
-    return {name: value for name, value in vars(flags).items() if value is not None or name in given}
+    named = {option.removeprefix("--") for option, _ in by_option(words)}
+    return {name: value for name, value in vars(flags).items() if value is not None or name in named}
 
 
 def _unknown_keys(values: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +211,6 @@ def absolute_judge(options: dict[str, Any], base: Path) -> dict[str, Any]:
 _ANCHORS: Mapping[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
     "advantage": absolute_parts,
     "objective": absolute_pieces,
-    "selection": partial(absolute_path, "file"),
     "diagnosis": absolute_judge,
 }
 """Functions that make the paths inside a part absolute."""

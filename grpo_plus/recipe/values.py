@@ -59,7 +59,7 @@ PLAIN = (Real, str, list, tuple, dict, set, bytes, dt.date)
 
 
 NO_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError, RecursionError)
-"""Errors of PyYAML about a text: some values, such as the date 2024-13-45, raise others than its own."""
+"""Errors of PyYAML about a text: not its own alone, for the date 2024-13-45 raises a ValueError."""
 
 
 class StrictLoader(yaml.SafeLoader):

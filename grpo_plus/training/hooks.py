@@ -308,8 +308,8 @@ def returned(value: Any, method: str, hooks: Sequence[Hook], like: Any = None) -
     if (isinstance(value, kind) and (like is None or _shape(value) == _shape(like))) or not hooks:
         return value
     names = ", ".join(type(hook).__name__ for hook in hooks)
-    wanted = f"{method} of the hook {names} must return a {kind.__name__}{_shape(like)}"
-    raise TypeError(f"{wanted}; it returned {f'the shape{_shape(value)}' if _shape(value) else short(value)}.")
+    rule = f"{method} of the hook {names} must return a {kind.__name__}{_shape(like)}"
+    raise TypeError(f"{rule}; it returned {f'the shape{_shape(value)}' if _shape(value) else short(value)}.")
 
 
 def _shape(value: Any) -> str:

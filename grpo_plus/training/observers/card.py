@@ -46,7 +46,7 @@ def complete_card(trainer: RunHost) -> None:
 def section(trainer: RunHost) -> str:
     """Write the section as Markdown."""
     named = parts(trainer)
-    rows = {name: _part(named[name]) for name in ("advantage", "objective", "selection") if named[name]}
+    rows: dict[str, Any] = {name: _part(named[name]) for name in ("advantage", "objective", "selection") if named[name]}
     rows |= {"engine": named["engine"], "rollout": named["rollout"]}
     rows |= {"rewards": {reward["name"]: reward["weight"] for reward in named["rewards"]}}
     rows |= {"tools": [tool.__name__ for tool in trainer.tools]} if trainer.tools else {}
