@@ -217,7 +217,7 @@ def differs(train, expected, swap):
     for name in list(order):
         if name not in results:
             results[name] = train(name)
-        if train(name, SWAPS[swap]) != results[name]:
+        if train(name, SWAPS[swap]) != results[name] and train(name) == results[name]:
             order.remove(name)
             order.insert(0, name)
             return True
