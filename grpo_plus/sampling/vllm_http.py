@@ -97,15 +97,6 @@ class Client:
         """Return True if adapters can be loaded at runtime; without permission the address does not exist."""
         return self.request("POST", "/v1/load_lora_adapter", {})[0] not in (404, 405)
 
-    def logprobs_mode(self) -> str | None:
-        """Return the kind of log-probabilities, if the server reports it (in development mode)."""
-        status, text = self.request("GET", "/server_info?config_format=json", None)
-        try:
-            info = json.loads(text) if status == 200 else {}
-            return str(info.get("vllm_config", info)["model_config"]["logprobs_mode"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return None
-
     def takes_calls(self) -> bool:
         """Return True if methods of the workers can be called, as in development mode."""
         return self.request("POST", "/collective_rpc", {})[0] not in (404, 405)

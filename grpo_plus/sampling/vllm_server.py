@@ -75,21 +75,6 @@ def check_server(client: Client, name: str, push: Push) -> dict[str, Any]:
     return base
 
 
-def warn_of_raw(client: Client, sampling: Mapping[str, Any]) -> None:
-    """Warn if the server's log-probabilities may differ from those of the sampling distribution."""
-    neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-    if all(sampling.get(name, value) == value for name, value in neutral.items()):
-        return
-    mode = client.logprobs_mode()
-    if mode != "processed_logprobs":
-        problem = "does not say which log-probabilities it returns" if mode is None else f"returns {mode}"
-        logger.warning(
-            "The vLLM server %s; with these sampling parameters the importance sampling correction needs those after "
-            "them: start it with --logprobs-mode processed_logprobs.",
-            problem,
-        )
-
-
 def _same(name: str, other: str) -> bool:
     return name == other or (Path(name).exists() and Path(other).exists() and Path(name).samefile(other))
 
