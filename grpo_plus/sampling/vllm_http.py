@@ -107,16 +107,12 @@ class Client:
 
     def marks(self) -> list[str]:
         """Return the marks of the workers; empty without marks or if they cannot be called."""
-        body = {"method": "__getattribute__", "args": [MARK]}
-        return [str(item) for item in self._list("/collective_rpc", body, "results") or ()]
-
-    def _list(self, path: str, body: Any, name: str) -> list[Any] | None:
-        status, text = self.request("POST", path, body)
+        status, text = self.request("POST", "/collective_rpc", {"method": "__getattribute__", "args": [MARK]})
         try:
-            value = json.loads(text)[name] if status == 200 else None
+            marks = json.loads(text)["results"] if status == 200 else None
         except (ValueError, KeyError, TypeError, RecursionError):
-            return None
-        return value if isinstance(value, list) else None
+            return []
+        return [str(mark) for mark in marks] if isinstance(marks, list) else []
 
     def load(self, name: str, path: str) -> str | None:
         """Load an adapter from a folder that the server can read; returns the reason of a failure."""
