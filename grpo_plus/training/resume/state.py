@@ -109,7 +109,6 @@ def load(hooks: Sequence[TrainerStage], checkpoint: Path, *, rank: int, processe
 
 
 def _load(hook: TrainerStage, part: Mapping[str, Any], checkpoint: Path, *, rank: int) -> None:
-    """Load a hook's part."""
     if state := part["ranks"][rank] if hook.rank_local else part["state"]:
         hook.load_state_dict(state)
     names = part.get("tensors") or []
@@ -121,7 +120,6 @@ def _load(hook: TrainerStage, part: Mapping[str, Any], checkpoint: Path, *, rank
 
 
 def _loads(hook: TrainerStage) -> bool:
-    """Return True if a hook can load a state."""
     return bool(hook.name) and type(hook).load_state_dict is not TrainerStage.load_state_dict
 
 
@@ -145,7 +143,6 @@ def read(checkpoint: Path) -> dict[str, Any]:
 
 
 def _misfit(hook: TrainerStage, part: Any, processes: int) -> str | None:
-    """Return the reason why a part of a checkpoint is not the hook's own, or None."""
     kind = "ranks" if hook.rank_local else "state"
     if not isinstance(part, dict) or kind not in part:
         return f"its state of {hook.name!r} is not complete"

@@ -110,7 +110,6 @@ class ServerRollout(TrainerStage):
         use_vllm_server(host, self.server)
 
     def _inspect(self, base: Mapping[str, Any]) -> None:
-        """Check that the server has room for the completions."""
         assert self._client is not None
         url, room, needed = self._client.url, base.get("max_model_len"), self.host.max_completion_length
         if isinstance(room, int) and needed is not None and room <= needed:

@@ -167,7 +167,6 @@ class Retry(TrainerStage):
         self._engine.engine.tokens_per_pass = tokens
 
     def _update_refusal(self) -> str | None:
-        """Return the reason why an update cannot run again in smaller parts, or None."""
         optim = optimizer_of(self.host.args)
         parameters = self.host.model.parameters()
         hooked = any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters)
