@@ -26,11 +26,12 @@ logger = get_logger(__name__)
 Completion = tuple[list[int], list[float | None], Any]
 """Tokens, their log-probabilities when sampled, and the allowed tokens of truncated sampling."""
 
-OWN = ("model", "prompt", "n", "logprobs", "return_token_ids", "return_tokens_as_token_ids")
-"""Fields of a completion request that are set here."""
+OWN = (
+    *("model", "prompt", "n", "logprobs", "return_token_ids", "return_tokens_as_token_ids"),
+    *("stream", "stream_options", "echo", "best_of", "use_beam_search", "prompt_logprobs"),
+)
+"""Fields of a completion request that are set here, or change the form of the response."""
 BY_TRAINING = "is set by training itself"
-OTHER_ANSWERS = ("stream", "stream_options", "echo", "best_of", "use_beam_search", "prompt_logprobs")
-"""Fields that change the form of the response."""
 
 TRIES = 4
 """Tries of a request for completions while the server is lost before the run ends."""
@@ -39,7 +40,6 @@ TRIES = 4
 def request_problems(keywords: Mapping[str, Any], regex: str | None) -> list[str]:
     """Return the problems of `generation_kwargs` in a request, with or without `vllm_structured_outputs_regex`."""
     reasons = dict.fromkeys(OWN, BY_TRAINING)
-    reasons |= dict.fromkeys(OTHER_ANSWERS, "changes the form of the answer, which training reads")
     if regex is not None:
         reasons["structured_outputs"] = f"would override vllm_structured_outputs_regex ({regex!r})"
     return key_problems(keywords, reasons)

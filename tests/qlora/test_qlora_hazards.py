@@ -364,7 +364,6 @@ class TestRules:
         for changes, words in (
             ({"zero_stage": 3}, "ZeRO-3 cannot shard a 4-bit base"),
             ({"sharded": True}, "FSDP with a 4-bit base"),
-            ({"device": "privateuseone"}, "no 4-bit layers for the device 'privateuseone'"),
             ({"adapters": False}, "peft_config"),
         ):
             (text,) = problems(Request("m", 4, **changes))

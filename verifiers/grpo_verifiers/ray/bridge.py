@@ -84,7 +84,6 @@ class Bridge:
         self._failures, self._retry_at = 0, 0.0
         self._last_failure = ""
         self._alive_at = time.monotonic()
-        self._warned = False
 
     @property
     def workers(self) -> int:
@@ -255,9 +254,6 @@ class Bridge:
             self._say({"note": f"an actor on node {actor.node!r} was lost, {len(actor.calls)} calls with it: {why}"})
         elif self._failures >= MOST_STARTS and not any(each.ready for each in self._actors):
             raise ClusterError(f"no actor could be started: {why}")
-        elif not self._warned:
-            self._warned = True
-            self._say({"note": f"an actor could not be started, and is tried again: {why}"})
 
     def _shortage(self) -> str:
         resource = self._settings["resource"]
