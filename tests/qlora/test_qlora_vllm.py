@@ -248,7 +248,7 @@ class TestRequests:
         server = VllmServer(client, AdapterPush(), sampling={"top_p": 0.5}, **PARTS)
         with pytest.raises(ServerError, match="enough"):
             server._complete([[1, 2]])
-        assert set(seen[0]) - {"top_p"} == set(OWN)
+        assert set(seen[0]) - {"top_p"} <= set(OWN)
 
     @pytest.mark.parametrize("mode", ["server", "colocate"])
     def test_a_run_ends_before_anything_loads(self, mode, folder, tmp_path):
