@@ -19,7 +19,7 @@ FITS = ok("memory-fits", "The planner's estimate of the run fits the card.")
 SHORT = problem(
     "memory-short",
     "By the planner's estimate the run needs more memory than the card has.",
-    "Use the suggested settings, or run grpo-plus check with --vram for more.",
+    "Lower the batch or the length, or run grpo-plus check with --vram for settings that fit.",
 )
 NO_ROOM = problem(
     "memory-short-cpu",

@@ -161,7 +161,6 @@ class _Pair:
         self._all, self._early, self._late, self._scales = checks, early, late, scales
 
     def means(self, x: float, y: float, scale: float) -> tuple[float, float]:
-        """Return the means of both windows, in the figure's own unit."""
         return self._mean(self._early, x, y) * scale, self._mean(self._late, x, y) * scale
 
     def change(self, x: float, y: float) -> float:

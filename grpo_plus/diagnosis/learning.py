@@ -1,4 +1,4 @@
-"""Learning: a flat reward, form without answers, steps too small for an adapter, a useless critic."""
+"""Learning: a flat reward, form without answers, steps too small for an adapter."""
 
 from grpo_plus.diagnosis import reading
 from grpo_plus.diagnosis.curves import MOST, Curves
@@ -8,7 +8,6 @@ from grpo_plus.diagnosis.trend import change
 FLAT, FLAT_AFTER = 0.1, 40
 SATURATED, FORM_AFTER = 0.95, 12
 LOW_RATE, RATE_AFTER = 1e-5, 20
-EXPLAINED = "critic/explained_variance"
 
 
 @rule("reward_flat", ("reward", "reward_std"), FLAT, window=0, least=FLAT_AFTER)
@@ -79,23 +78,5 @@ def _low_rate(curves: Curves) -> Finding | None:
         "adapters need rates ten times those of a model",
         "learning_rate: 1e-4 (adapters: 5e-5 to 5e-4)",
         {"reward": window.mean},
-        window.ends,
-    )
-
-
-@rule("critic_useless", (EXPLAINED, "critic/warmup"), 0.0, window=0, least=RATE_AFTER)
-def _critic(curves: Curves) -> Finding | None:
-    window = reading.trained(curves).full(EXPLAINED)
-    if len(window.values) < RATE_AFTER or window.end > 0 or reading.learned(curves):
-        return None
-    return Finding(
-        "critic_useless",
-        "warning",
-        f"the critic explains nothing of the returns (explained variance {window.end:.2f} over the last tenth of "
-        "the run)",
-        "its advantages are noisier than those against a constant",
-        "warmup_steps or more updates of critic, another learning_rate, or a critic with more weights of its own (on: "
-        "adapter or model)",
-        {EXPLAINED: window.end},
         window.ends,
     )

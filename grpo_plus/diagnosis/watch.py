@@ -1,4 +1,4 @@
-"""Track findings: each is reported when it begins or becomes more severe, and once when it ends."""
+"""Track findings: each is reported when it begins or becomes more severe."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ def more_severe(one: Severity, other: Severity) -> Severity:
 
 @dataclass
 class FindingTracker:
-    """Current findings, the severity at which each was reported, and the names of those whose end was reported.
+    """Current findings, and the severity at which each was reported.
 
     >>> tracker, lost = FindingTracker(), Finding("nan", "severe", "loss is NaN", "overflow", "a smaller learning_rate")
     >>> [len(tracker.update(step, findings)[0]) for step, findings in ((1, []), (2, [lost]), (3, [lost]))]
@@ -37,7 +37,6 @@ class FindingTracker:
     """
 
     current: dict[str, OpenFinding] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
     worst: dict[str, Severity] = field(default_factory=dict)
 
     def update(self, step: int, findings: Iterable[Finding]) -> tuple[list[Finding], list[OpenFinding]]:
@@ -64,12 +63,6 @@ class FindingTracker:
         self.worst[finding.name] = finding.severity if before is None else more_severe(before, finding.severity)
         return new
 
-    def ends_newly(self, name: str) -> bool:
-        """Return True if the end of this finding was not yet reported, and mark it as reported."""
-        new = name not in self.ended
-        self.ended.add(name)
-        return new
-
     def state_dict(self) -> dict[str, Any]:
         """Return JSON values; empty at the start."""
         if not self.worst:
@@ -78,7 +71,7 @@ class FindingTracker:
             {"finding": entry.finding.as_data(), "since": entry.since, "clear": entry.clear, "worst": entry.worst}
             for entry in self.current.values()
         ]
-        return {"standing": standing, "ended": sorted(self.ended), "worst": self.worst}
+        return {"standing": standing, "worst": self.worst}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`."""
@@ -87,4 +80,4 @@ class FindingTracker:
             data = entry["finding"]
             finding = Finding(**{**data, "steps": tuple(data["steps"]), "examples": tuple(data["examples"])})
             self.current[finding.name] = OpenFinding(finding, int(entry["since"]), entry["worst"], int(entry["clear"]))
-        self.ended, self.worst = set(state["ended"]), dict(state["worst"])
+        self.worst = dict(state["worst"])

@@ -175,7 +175,6 @@ class _Limits:
     single_pass: bool
 
     def bind(self, trees: Sequence[Tree]) -> bool:
-        """Return True if the largest tree is too long for a pass."""
         return self.most_tokens is not None and trees[0].size > self.most_tokens
 
 

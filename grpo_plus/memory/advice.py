@@ -3,11 +3,13 @@
 from typing import Any
 
 from grpo_plus.memory.estimate import GIB, Settings, estimate
-from grpo_plus.memory.fit import DoesNotFitError, fit
+from grpo_plus.memory.fit import fit
 from grpo_plus.memory.shape import shape_of
 
 LOWER = "Lower max_completion_length or per_device_train_batch_size"
 """Advice for a pass that is too large."""
+PLAN = "grpo-plus check config.yaml --vram GIB prints settings that fit a card"
+"""Further advice for a run with adapters."""
 STATES = "Set optim: paged_adamw_8bit (a quarter of AdamW's state), or use_peft: true (adapters alone have gradients)"
 """Advice for memory that does not depend on the batch size."""
 
@@ -54,30 +56,12 @@ def shortage(config: Any, name: str, settings: Settings, capacity: float, genera
     shape = shape_of(config, name)
     memory = estimate(shape, settings)
     if memory.weights > capacity:
-        fit(shape, settings, capacity, generations=generations)
+        fit(shape, settings, capacity, generations=generations)  # raises
     peak = memory.peak
     if peak <= capacity:
         return None
-    need = f"the run is estimated to need {peak / GIB:.1f} GiB, the card has {capacity / GIB:.1f} GiB. "
-    return need + suggestion(config, name, settings, capacity, generations)
-
-
-def suggestion(config: Any, name: str, settings: Settings, capacity: float | None, generations: int) -> str:
-    """Return settings that fit, in one sentence; for an unknown capacity, the command that prints them."""
-    if capacity is None:
-        return f"{LOWER}; grpo-plus check config.yaml --vram GIB prints settings that fit a card."
-    try:
-        result = fit(shape_of(config, name), settings, capacity, generations=generations)
-    except DoesNotFitError as error:
-        return str(error)
-    chosen = result.settings
-    rollout = f"rollout: {{how: auto, rows: {chosen.rollout_rows}}}, " if settings.rollout_rows else ""
-    return (
-        f"By the planner these fit: per_device_train_batch_size: {chosen.micro_batch}, max_completion_length: "
-        f"{chosen.completion_length}, {rollout}lora_r: {chosen.rank}, "
-        f"gradient_checkpointing: {str(chosen.checkpointing).lower()} (grpo-plus check config.yaml --vram "
-        f"{capacity / GIB:.0f} prints them as YAML)."
-    )
+    need = f"the run is estimated to need {peak / GIB:.1f} GiB, the card has {capacity / GIB:.1f} GiB"
+    return f"{need}. {LOWER}; {PLAN}."
 
 
 def optimizer_of(args: Any) -> str:

@@ -18,8 +18,8 @@ class Request:
 
     ``bits`` is 4 or 8 for a bitsandbytes base, else None. ``stored_as`` is the quantisation of the checkpoint;
     ``requested`` is True if the run asks for bitsandbytes. ``adapters`` is True for a model with adapters now or later,
-    on ``targets``. ``device`` is the type of the training device, ``zero_stage`` that of DeepSpeed ZeRO; with
-    ``sharded`` FSDP shards the parameters. ``format`` is that of 4-bit weights.
+    on ``targets``. ``zero_stage`` is that of DeepSpeed ZeRO; with ``sharded`` FSDP shards the parameters. ``format`` is
+    that of 4-bit weights.
     """
 
     name: str
@@ -28,7 +28,6 @@ class Request:
     requested: bool = False
     adapters: bool = True
     targets: Any = None
-    device: str = "cpu"
     zero_stage: int | None = None
     sharded: bool = False
     adapter: Any = None
@@ -56,7 +55,6 @@ def request_of(model: Any, args: Any, quantization_config: Any, peft_config: Any
         requested=requested is not None,
         adapters=peft_config is not None or adapted,
         targets=getattr(peft_config, "target_modules", None),
-        device=args.device.type,
         zero_stage=getattr(plugin, "zero_stage", None),
         sharded=bool(getattr(args, "fsdp", None)) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"),
         adapter=peft_config if peft_config is not None or not adapted else model.peft_config[model.active_adapters[0]],
@@ -88,8 +86,6 @@ def problems(request: Request) -> list[str]:
         messages.append(
             f"{article} {bits} base needs bitsandbytes, which is not installed: pip install 'bitsandbytes>=0.49'."
         )
-    else:
-        messages += _platform_problems(request, bits)
     if bits == "4-bit" and request.format not in ("nf4", "fp4"):
         messages.append(f"bnb_4bit_quant_type is {request.format!r}, expected nf4 or fp4; nf4 is the more exact one.")
     if not request.adapters:
@@ -127,20 +123,6 @@ def storage_problems(request: Request) -> list[str]:
         f"the checkpoint {request.name} is already quantised with {stored}{clash}; training uses bitsandbytes "
         "only. Name the original 16-bit checkpoint and set load_in_4bit: true, or a checkpoint quantised with "
         "bitsandbytes."
-    )
-    return [message]
-
-
-def _platform_problems(request: Request, bits: str) -> list[str]:
-    import bitsandbytes
-
-    supported = set(getattr(bitsandbytes, "supported_torch_devices", {"cpu", "cuda"}))
-    if request.device in supported:
-        return []
-    there = ", ".join(sorted(supported))
-    message = (
-        f"bitsandbytes has no {bits} layers for the device {request.device!r}, only for {there}. Train on one of those "
-        f"(use_cpu: true runs everywhere), or drop load_in_{request.bits}bit."
     )
     return [message]
 

@@ -66,13 +66,5 @@ def monitor_problems(config: Any, recipe: Any) -> list[str]:
 def unreachable_findings(config: Any, names: Sequence[str]) -> list[str]:
     """Findings of ``stop_on`` that nothing in the config, which may be TRL's own, can bring about."""
     judged = read_form(FIELD, getattr(config, FIELD, None)).get("judge") is not None
-    needs = {
-        "hacking": (judged, "judge", "set diagnosis: {judge: strict}"),
-        "critic_useless": (getattr(config, "critic", None) is not None, "critic", "set critic"),
-    }
-    return [
-        f"stop_on has {name!r}, but there is no {needs[name][1]}, so it cannot begin: {needs[name][2]}, or remove it "
-        "from stop_on."
-        for name in dict.fromkeys(names)
-        if name in needs and not needs[name][0]
-    ]
+    text = "stop_on has 'hacking', but there is no judge, so it cannot begin: set diagnosis: {judge: strict}, or remove"
+    return [f"{text} it from stop_on."] if "hacking" in names and not judged else []

@@ -94,7 +94,6 @@ class _Decoding:
 
     @torch.no_grad()
     def run(self, *, again: bool) -> DecodeResult:
-        """Step until all rows have ended."""
         while self.waiting or self.in_flight:
             full = False
             try:

@@ -97,15 +97,6 @@ class Client:
         """Return True if adapters can be loaded at runtime; without permission the address does not exist."""
         return self.request("POST", "/v1/load_lora_adapter", {})[0] not in (404, 405)
 
-    def logprobs_mode(self) -> str | None:
-        """Return the kind of log-probabilities, if the server reports it (in development mode)."""
-        status, text = self.request("GET", "/server_info?config_format=json", None)
-        try:
-            info = json.loads(text) if status == 200 else {}
-            return str(info.get("vllm_config", info)["model_config"]["logprobs_mode"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return None
-
     def takes_calls(self) -> bool:
         """Return True if methods of the workers can be called, as in development mode."""
         return self.request("POST", "/collective_rpc", {})[0] not in (404, 405)
@@ -116,16 +107,12 @@ class Client:
 
     def marks(self) -> list[str]:
         """Return the marks of the workers; empty without marks or if they cannot be called."""
-        body = {"method": "__getattribute__", "args": [MARK]}
-        return [str(item) for item in self._list("/collective_rpc", body, "results") or ()]
-
-    def _list(self, path: str, body: Any, name: str) -> list[Any] | None:
-        status, text = self.request("POST", path, body)
+        status, text = self.request("POST", "/collective_rpc", {"method": "__getattribute__", "args": [MARK]})
         try:
-            value = json.loads(text)[name] if status == 200 else None
+            marks = json.loads(text)["results"] if status == 200 else None
         except (ValueError, KeyError, TypeError, RecursionError):
-            return None
-        return value if isinstance(value, list) else None
+            return []
+        return [str(mark) for mark in marks] if isinstance(marks, list) else []
 
     def load(self, name: str, path: str) -> str | None:
         """Load an adapter from a folder that the server can read; returns the reason of a failure."""

@@ -79,12 +79,6 @@ def room_for(rank: int) -> int | None:
     return next((room for room in RANKS if room >= rank), None)
 
 
-def start_command(name: str, rank: int | None = None, logprobs: int = 0) -> str:
-    """Return the command that starts a server for adapters; ``logprobs`` is the number requested at each token."""
-    large = f" --max-lora-rank {room_for(rank) or rank}" if rank and rank > 16 else ""
-    return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {name} --enable-lora{large} {server_flags(logprobs)}"
-
-
 def adapter_problems(config: Any) -> list[str]:
     """Return the reasons why vLLM cannot serve an adapter with this config."""
     if config is None:
@@ -141,7 +135,10 @@ class AdapterPush:
 
     def command(self, name: str) -> str:
         """Return the command that starts a suitable server."""
-        return start_command(name, self.rank, self.tokens)
+        rank = self.rank
+        large = f" --max-lora-rank {room_for(rank) or rank}" if rank and rank > 16 else ""
+        flags = f"{large} {server_flags(self.tokens)}"
+        return f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {name} --enable-lora{flags}"
 
     def refusal(self, client: Client) -> str | None:
         """Return the reason why this server cannot receive weights in this way; None if it can."""

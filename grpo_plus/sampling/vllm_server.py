@@ -26,11 +26,12 @@ logger = get_logger(__name__)
 Completion = tuple[list[int], list[float | None], Any]
 """Tokens, their log-probabilities when sampled, and the allowed tokens of truncated sampling."""
 
-OWN = ("model", "prompt", "n", "logprobs", "return_token_ids", "return_tokens_as_token_ids")
-"""Fields of a completion request that are set here."""
+OWN = (
+    *("model", "prompt", "n", "logprobs", "return_token_ids", "return_tokens_as_token_ids"),
+    *("stream", "stream_options", "echo", "best_of", "use_beam_search", "prompt_logprobs"),
+)
+"""Fields of a completion request that are set here, or change the form of the response."""
 BY_TRAINING = "is set by training itself"
-OTHER_ANSWERS = ("stream", "stream_options", "echo", "best_of", "use_beam_search", "prompt_logprobs")
-"""Fields that change the form of the response."""
 
 TRIES = 4
 """Tries of a request for completions while the server is lost before the run ends."""
@@ -39,7 +40,6 @@ TRIES = 4
 def request_problems(keywords: Mapping[str, Any], regex: str | None) -> list[str]:
     """Return the problems of `generation_kwargs` in a request, with or without `vllm_structured_outputs_regex`."""
     reasons = dict.fromkeys(OWN, BY_TRAINING)
-    reasons |= dict.fromkeys(OTHER_ANSWERS, "changes the form of the answer, which training reads")
     if regex is not None:
         reasons["structured_outputs"] = f"would override vllm_structured_outputs_regex ({regex!r})"
     return key_problems(keywords, reasons)
@@ -73,21 +73,6 @@ def check_server(client: Client, name: str, push: Push) -> dict[str, Any]:
     if refusal := push.refusal(client):
         raise ServerError(f"the vLLM server at {client.url} {refusal}. Start it with: {command}")
     return base
-
-
-def warn_of_raw(client: Client, sampling: Mapping[str, Any]) -> None:
-    """Warn if the server's log-probabilities may differ from those of the sampling distribution."""
-    neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-    if all(sampling.get(name, value) == value for name, value in neutral.items()):
-        return
-    mode = client.logprobs_mode()
-    if mode != "processed_logprobs":
-        problem = "does not say which log-probabilities it returns" if mode is None else f"returns {mode}"
-        logger.warning(
-            "The vLLM server %s; with these sampling parameters the importance sampling correction needs those after "
-            "them: start it with --logprobs-mode processed_logprobs.",
-            problem,
-        )
 
 
 def _same(name: str, other: str) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from grpo_verifiers.errors.messages import counted, unknown
-from grpo_verifiers.testing.contract import ContractCheck, as_tests, failures, in_words
+from grpo_verifiers.errors.messages import unknown
+from grpo_verifiers.testing.contract import ContractCheck, as_tests, require
 
 if TYPE_CHECKING:
     import pytest
@@ -44,11 +44,7 @@ class Kit:
     def run(self, part: Part) -> None:
         """Run every check that applies to a part, and raise one AssertionError with all failures."""
         subject = self.resolve(part)
-        failed = list(failures(subject, self.checks))
-        if failed:
-            lines = [f"  {check.name}: {in_words(error)}" for check, error in failed]
-            text = "\n".join([f"{subject.label} fails {counted(len(failed), 'check')}:", *lines])
-            raise AssertionError(text) from failed[0][1]
+        require(subject.label, subject, self.checks)
 
 
 def label_of(name: str, keywords: Mapping[str, Any]) -> str:

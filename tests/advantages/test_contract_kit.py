@@ -146,7 +146,7 @@ def test_every_check_catches_its_bug(name, estimator):
     assert check.applies(subject)
     with pytest.raises(AssertionError):
         check.run(subject)
-    with pytest.raises(AssertionError, match=f"(?s)b fails.*{name}: "):
+    with pytest.raises(AssertionError, match=f"(?s)b breaks.*{name}: "):
         check_advantage(estimator)
 
 

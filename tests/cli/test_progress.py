@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_plus.cli._progress import ProgressLines, duration, evaluation_words, figure_words
+from grpo_plus.training.observers import clock as module
 from grpo_plus.training.observers.clock import PARTS, StepClock, metric
 from tests.cli.test_train_command import logs
 
@@ -26,10 +27,12 @@ def test_figures_in_words():
     assert [duration(seconds) for seconds in (0, 59.6, 3661, 360000)] == ["0:00:00", "0:01:00", "1:01:01", "100:00:00"]
 
 
-def test_every_second_belongs_to_the_innermost_part():
+def test_every_second_belongs_to_the_innermost_part(monkeypatch):
     now = itertools.count(0, 1)  # a second passes with every look at the clock
     reported = {}
-    clock = StepClock(reported.__setitem__, clock=lambda: float(next(now)))
+    monkeypatch.setattr(module, "log_training_metrics", lambda _, values: reported.update(values))
+    clock = StepClock(lambda: float(next(now)))
+    clock.host = None
     with clock.part("update"):
         with clock.part("rollout"), clock.part("rollout", counts=False):
             pass

@@ -92,8 +92,7 @@ def test_a_disk_that_fills_anywhere_in_a_checkpoint(cli, run_filling, disk, fold
 
 def test_a_run_goes_on_while_the_disk_is_full_and_leaves_everything_once_it_is_not(run_filling, disk, fill):
     act = fill(16_384) + FREE.format(call=4, path=str(disk / "other"))
-    err = run_filling(act, 2, output_dir=str(disk / "run"), max_steps=4, ends=0)
-    assert "checkpoint-4 is written, after 2 that could not be." in err
+    run_filling(act, 2, output_dir=str(disk / "run"), max_steps=4, ends=0)
     assert sorted(folder.name for folder in (disk / "run").glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-4"]
     assert (disk / "run" / "model.safetensors").exists()
 

@@ -136,8 +136,8 @@ def test_a_listener_may_end_the_run_and_is_its_own_again_afterwards(run, tmp_pat
     trainer.add_callback(OnFinding(print, stop_on=["hacking"]))
     with pytest.raises(ConfigError, match="stop_on has 'hacking'"):
         trainer.train()
-    with pytest.raises(ConfigError, match="stop_on has 'critic_useless', but there is no critic"):
-        run(**HOPELESS, trainer={"callbacks": [OnFinding(print, stop_on=["critic_useless"])]})
+    with pytest.raises(ConfigError, match="stop_on has 'hacking', but there is no judge"):
+        run(**HOPELESS, trainer={"callbacks": [OnFinding(print, stop_on=["hacking"])]})
 
 
 def test_what_a_model_wrote_reaches_no_terminal_as_commands():
@@ -191,7 +191,6 @@ def test_an_adapter_at_the_rate_of_a_model_is_told(run):
 PROBLEMS = {
     "unknown finding": ({"diagnosis": {"stop_on": ["dead_group"]}}, "stop_on: unknown finding 'dead_group'. Did you mean 'dead_groups'?"),
     "hacking without a judge": ({"diagnosis": {"stop_on": ["hacking"]}, "verifiers": ["math"]}, "there is no judge, so it cannot begin: set diagnosis: {judge: strict}, or remove it"),
-    "no critic": ({"diagnosis": {"stop_on": ["critic_useless"]}}, "stop_on has 'critic_useless', but there is no critic, so it cannot begin: set critic"),
     "no twin": ({"diagnosis": {"judge": "strict"}, "verifiers": ["exact"]}, "none has a stricter twin"),
     "no such verifier": ({"diagnosis": {"judge": "exat"}, "verifiers": ["math"]}, "Did you mean 'exact'?"),
     "no such option": ({"diagnosis": {"judge": "strict", "evry": 3}}, "Did you mean 'every'"),

@@ -89,7 +89,6 @@ SITUATIONS = {
         ["form is at 1.00 while math finds 10%", "gdpo"],
     ),
     "slow adapter": ("learning_rate_low", FLAT, LORA, "warning", ["1e-06 with LoRA", "learning_rate: 1e-4"]),
-    "critic": ("critic_useless", {"critic__explained_variance": -0.3}, {}, "warning", ["explained variance -0.30", "warmup_steps"]),
 }  # fmt: skip
 
 
@@ -188,21 +187,6 @@ def test_a_finding_that_grows_graver_is_told_again_and_only_then():
     assert told == [["warning"], [], ["severe"], [], [], []]
     assert new == [[True], [], [True], [], [], []]
     assert watch.current["dead_groups"].since == 1
-
-
-EXPLAINED = "critic__explained_variance"
-PARTS = [
-    ("critic_useless", 40, {EXPLAINED: 0.0}, {}, True), ("critic_useless", 40, {EXPLAINED: 0.1}, {}, False),
-    *(
-        ("critic_useless", 40, {EXPLAINED: -0.3, "critic__warmup": lambda step, last=last: float(step <= last)}, {}, last == 15)
-        for last in (15, 25, 40)
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "steps", "metrics", "facts", "told"), PARTS)
-def test_parts_are_judged_after_enough_of_their_work(name, steps, metrics, facts, told):
-    assert (name in [one.name for one in diagnose(curves(steps, facts, **metrics))]) is told
 
 
 def test_every_rule_has_a_situation():

@@ -40,7 +40,7 @@ BREAK = {
 
 @pytest.mark.parametrize("name", [check.name for check in KIT.checks])
 def test_each_check_finds_what_breaks_it(name):
-    with pytest.raises(AssertionError, match=f"  {name}: "):
+    with pytest.raises(AssertionError, match=rf"(?m)^{name}: "):
         check_selection(BREAK[name])
 
 

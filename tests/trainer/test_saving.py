@@ -48,12 +48,11 @@ def test_training_goes_on_while_the_disk_is_full_and_saves_when_it_is_not(traine
     assert names(out) == ["checkpoint-1", "checkpoint-4"]
     assert trainer.pipeline.saving.failed is None
     said = [record.getMessage() for record in caplog.records if record.name == "grpo_plus.saving"]
-    assert len(said) == 3
+    assert len(said) == 2
     assert said[0].startswith(f"checkpoint-2 was not written: no space left on the disk of output_dir {out} (")
     then = "whole checkpoint is checkpoint-1. Free some space: training continues, and the next save tries again."
     assert then in said[0]
     assert said[1].startswith("checkpoint-3 was not written: no space left")
-    assert said[2] == "checkpoint-4 is written, after 2 that could not be."
     plain = trained(trainer={"reward_funcs": [Act()]}, **SAVING | {"save_strategy": "no"})
     assert all(torch.equal(a, b) for a, b in zip(trainer.model.parameters(), plain.model.parameters(), strict=True))
 

@@ -110,7 +110,6 @@ class DeadGroupRefill(TrainerStage):
         return ways[self._way](sample, rows)
 
     def _resample(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
-        """Replace dead groups by fresh prompts, in a limited number of rounds."""
         size, used = self.host.num_generations, self._prompts(rows)
         rounds = [self._round(sample, rows, size)]
         own = groups = [(0, group) for group in range(len(used))]
@@ -153,7 +152,6 @@ class DeadGroupRefill(TrainerStage):
         return self._finished(rounds, sources, counts, weights, guesses)
 
     def _replay(self, sample: Sample, rows: Sequence[PromptRow]) -> ScoredBatch:
-        """Replace dead groups by live ones of earlier batches, with their log-probabilities from then."""
         assert self._replay_buffer is not None
         size, buffer = self.host.num_generations, self._replay_buffer.buffer
         buffer.begin()

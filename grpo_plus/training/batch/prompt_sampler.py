@@ -184,7 +184,6 @@ class PromptSampler(TrainerStage):
         return number
 
     def _shares_of_batch(self) -> list[float]:
-        """Return the planned share of each group of the current generation batch."""
         now = Geometry.of(self.host)
         first = self._position.current.taken // now.block * now.prompts
         return self._shares[first : first + now.prompts]
@@ -292,7 +291,6 @@ class SelectedSampler(Sampler[int]):
 
 
 def _data_problem(data: Any) -> str | None:
-    """Return the reason why prompts cannot be sampled from a dataset by history, or None."""
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         return "needs a dataset with rows that can be counted, but train_dataset is a stream: leave selection unset."
     names = getattr(data, "column_names", None) or (list(data[0]) if len(data) else [])

@@ -30,11 +30,7 @@ class StepClock(TrainerStage):
     name = "clock"
     begins_anew = True
 
-    def __init__(
-        self, report: Callable[[str, float], None] | None = None, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        """Start at zero; ``report`` takes a metric's name and seconds after every optimizer step, None logs them."""
-        self._report = report or (lambda name, seconds: log_training_metrics(self.host, {name: seconds}))
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._open: list[str] = []
         self._since = 0.0
@@ -51,19 +47,13 @@ class StepClock(TrainerStage):
         if not counts:
             yield
             return
-        self._enter(name)
+        self._book()
+        self._open.append(name)
         try:
             yield
         finally:
-            self._leave()
-
-    def _enter(self, name: str) -> None:
-        self._book()
-        self._open.append(name)
-
-    def _leave(self) -> None:
-        self._book()
-        self._open.pop()
+            self._book()
+            self._open.pop()
 
     def _book(self) -> None:
         if self._waits:
@@ -93,14 +83,15 @@ class StepClock(TrainerStage):
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """Count the optimizer's own step as update."""
-        self._enter("update")
+        self._book()
+        self._open.append("update")
 
     def on_optimizer_step(self, *_: Any, **__: Any) -> None:
         if self._open:
-            self._leave()
+            self._book()
+            self._open.pop()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self._open.clear()
-        for name, seconds in self._seconds.items():
-            self._report(metric(name), seconds)
+        log_training_metrics(self.host, {metric(name): seconds for name, seconds in self._seconds.items()})
         self._seconds = dict.fromkeys(PARTS, 0.0)

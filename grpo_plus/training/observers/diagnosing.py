@@ -216,8 +216,6 @@ class RunDiagnosis(TrainerStage):
                 self._report(step, one)
         for entry in ended:
             self._write({"step": step, "name": entry.finding.name, "ends": True})
-            if self.watch.ends_newly(entry.finding.name) and self.main:
-                logger.warning("%s is over (steps %d to %d).", entry.finding.name, entry.since, step)
         if self._stop_on:
             names = list(RULES)
             mine = [names.index(one.name) + 1 for one in fresh if one.name in self._stop_on]

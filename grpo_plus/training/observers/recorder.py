@@ -154,7 +154,6 @@ class Recorder(TrainerStage):
             self._write_status()
 
     def _move_aside(self) -> None:
-        """Move the record of the previous run to a folder of its own."""
         names = (RUN, METRICS, GROUPS, FINDINGS, "../report.html")
         old = [self.folder / name for name in names if (self.folder / name).exists()]
         if old:
@@ -187,7 +186,6 @@ class Recorder(TrainerStage):
 
     @contextlib.contextmanager
     def _warn_on_error(self) -> Iterator[None]:
-        """Turn an error of the record into a warning."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the record must not end the run
@@ -202,7 +200,6 @@ class Recorder(TrainerStage):
         rewards: Sequence[Sequence[float | None]],
         steps: dict[int, list[list[Any]]],
     ) -> None:
-        """Write the chosen groups from all ranks' parts, as far as bytes allow."""
         trainer = self.host
         training = trainer.model.training
         step = int(trainer.state.global_step) + (1 if training else 0)  # the step that trains on it

@@ -285,7 +285,6 @@ class DataPosition(TrainerStage):
         return restore, resumed
 
     def _epoch_done(self, at: Position) -> bool:
-        """Return True if the pass has no further micro-batch."""
         return -(-at.taken // Geometry.of(self.host).gradient_accumulation_steps) >= self._updates
 
     def _skip_pass(self) -> None:

@@ -165,7 +165,6 @@ def _text(value: Any) -> Any:
 
 
 def _is_base(host: Host, name: str) -> bool:
-    """Return True for a parameter of the base model, not of an adapter."""
     if not adapter_configs(host):
         return True
     prefix = getattr(getattr(unwrapped_model(host), "base_model", None), "prefix", "lora_")

@@ -32,7 +32,6 @@ class Saving:
     def __init__(self, host: Host, stages: Sequence[TrainerStage]) -> None:
         self.failed: FailedWrite | None = None
         self._host, self._stages = host, stages
-        self._failures = 0  # in a row
         self._problems: list[FailedWrite] | None = None  # a list while a checkpoint is being written
         self._args: Any = None
         self._folder = Path()
@@ -131,9 +130,7 @@ class Saving:
         return next((problem for problem in gather_objects([mine]) if problem is not None), None)
 
     def _written(self, folder: Path) -> None:
-        if self._failures:
-            logger.warning("%s is written, after %d that could not be.", folder.name, self._failures)
-        self.failed, self._failures = None, 0
+        self.failed = None
         if self._push:
             try:
                 push_checkpoint(self._host, folder)
@@ -146,7 +143,7 @@ class Saving:
                 logger.warning("%s", line)
 
     def _not_written(self, folder: Path, problem: FailedWrite) -> None:
-        self.failed, self._failures = problem, self._failures + 1
+        self.failed = problem
         with contextlib.suppress(OSError):  # on every process: their disks may be different ones
             if folder.is_dir():  # a file in its place is not ours to remove
                 checkpoints.remove(folder)

@@ -111,7 +111,6 @@ def load(stages: Sequence[TrainerStage], checkpoint: Path, *, rank: int, process
 
 
 def _load(stage: TrainerStage, part: Mapping[str, Any], checkpoint: Path, *, rank: int) -> None:
-    """Load a stage's part."""
     if state := part["ranks"][rank] if stage.rank_local else part["state"]:
         stage.load_state_dict(state)
     names = part.get("tensors") or []
@@ -123,7 +122,6 @@ def _load(stage: TrainerStage, part: Mapping[str, Any], checkpoint: Path, *, ran
 
 
 def _loads(stage: TrainerStage) -> bool:
-    """Return True if a stage can load a state."""
     return bool(stage.name) and type(stage).load_state_dict is not TrainerStage.load_state_dict
 
 
@@ -147,7 +145,6 @@ def read(checkpoint: Path) -> dict[str, Any]:
 
 
 def _misfit(stage: TrainerStage, part: Any, processes: int) -> str | None:
-    """Return the reason why a part of a checkpoint is not the stage's own, or None."""
     kind = "ranks" if stage.rank_local else "state"
     if not isinstance(part, dict) or kind not in part:
         return f"its state of {stage.name!r} is not complete"

@@ -52,7 +52,6 @@ class AllowedTokenScoring(TrainerStage):
         self._rows = self._sampler.allowed if self._sampler is not None and self._turns == 1 else None
 
     def _all_allowed(self) -> bool:
-        """True if every token was allowed."""
         rollout = self._sampler
         if self._turns != 1 or self._served:
             return False

@@ -102,16 +102,11 @@ class LeanRollouts(TrainerStage):
 
     def _why_not_fewer(self) -> str:
         """A sentence: the reason why completions cannot be sampled with fewer rows at once, and the remedy."""
-        again = "sampling rows again, fewer at once, would favour short completions"
         if self.host.use_vllm:
             return "vLLM samples them: lower vllm_gpu_memory_utilization."
-        if self.rollout is None:
-            return f"TRL samples all rows at once, and {again}: set rollout: auto, which starts with fewer."
-        if self.rollout.stock is not None:
-            return f"The model's own generate samples all rows at once ({self.rollout.stock}), and {again}."
-        if self._in_step:
-            return "A pass of all ranks cannot be repeated: set rollout: {rows: N}, or lower it."
-        return "Not even one completion at a time fits."
+        if self.rollout is not None and self.rollout.stock is None and not self._in_step:
+            return "Not even one completion at a time fits."
+        return "Sampling again, fewer at once, would favour short completions: set rollout: {rows: N}, or lower it."
 
     def _report(self, cost: DecodeResult) -> None:
         self._lists["rollout/row_steps"].append(float(cost.row_steps))

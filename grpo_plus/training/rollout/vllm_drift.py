@@ -5,7 +5,6 @@ log-probabilities. If TRL has computed both, every generation batch is compared.
 completions of every tenth batch are scored and compared.
 """
 
-import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,24 +13,16 @@ import torch
 from torch import Tensor
 
 from grpo_plus.engine.dropout import has_dropout
-from grpo_plus.recipe.choice import shown, truncation
+from grpo_plus.recipe.choice import truncation
 from grpo_plus.recipe.values import mapping
 from grpo_plus.training.hooks import TrainerStage
 from grpo_plus.trl.logs import log_metrics
 from grpo_plus.trl.ranks import gather_objects, plain_model
 from grpo_plus.trl.scoring import SUPPORT, score_without_gradient
-from grpo_verifiers.redaction import RedactedError, get_logger
-
-logger = get_logger(__name__)
+from grpo_verifiers.redaction import RedactedError
 
 FOREIGN = 1.0
 """Mean difference of the first batch, in nats, that means another model: the run ends."""
-LARGE = 0.2
-"""Mean difference with a warning in any batch: 4 bits against 16 are below, and so is bfloat16 by far."""
-GROWTH, FLOOR = 4.0, 0.01
-"""Factor over the usual mean, and least mean, with a warning about growth."""
-FIRST = 5
-"""Number of batches whose median is the usual mean."""
 EVERY, ROWS = 10, 4
 """Without TRL's scores: every such batch is compared, and so many completions of each rank."""
 MAX_GAP = 100.0
@@ -52,37 +43,13 @@ def gaps(sampled_BC: Tensor, scored_BC: Tensor, compared_BC: Tensor) -> tuple[fl
     return float(gap_M.sum()), len(gap_M), float(gap_M.max()) if len(gap_M) else 0.0
 
 
-def classify_drift(first: list[float], now: float) -> str | None:
-    """The problem: ``foreign`` (first batch only), ``grown`` (later ones only), ``large``, or None.
-
-    ``first`` are the means of the first batches, without those that had grown; ``now`` is appended.
-    """
-    if first and now > max(FLOOR, GROWTH * statistics.median_low(first)):
-        return "grown"
-    begins = not first
-    first += [now] * (len(first) < FIRST)
-    if begins and now >= FOREIGN:
-        return "foreign"
-    return "large" if now > LARGE else None
-
-
-_CAUSES = {
-    "grown": "It has grown since the first batches, so vLLM most likely samples from old weights: check that it gets "
-    "each update (its log, another run on the same server, a proxy in between).",
-    "large": "Most likely vLLM has the base in another precision, or another version of the model.",
-    "foreign": "So large a difference on the first batch means another model or another vocabulary: start vLLM with "
-    "the model that is trained.",
-}
-
-
 class LogpDrift(TrainerStage):
     """Compares vLLM's log-probabilities with the trainer's own; does nothing in runs without vLLM."""
 
     def __init__(self, shifted: Callable[[], str | None]) -> None:
         self._shifted = shifted
-        self._first: list[float] = []  # means of the first batches
+        self._compared = False
         self._batches = 0
-        self._warned: set[str] = set()
         self._new_tokens = False  # the next tokens to be scored are new
 
     @contextmanager
@@ -118,7 +85,7 @@ class LogpDrift(TrainerStage):
         if sum(counts):
             mean = sum(totals) / sum(counts)
             log_metrics(self.host, {MEAN: mean, WORST: max(worst)})
-            self._report(mean)
+            self._refuse_another_model(mean)
 
     def check_ids(self, input_ids: Tensor) -> None:
         """Refuse tokens outside the model's embedding, which would be an obscure error."""
@@ -142,49 +109,26 @@ class LogpDrift(TrainerStage):
             return torch.ones_like(like[:, :1])
         supports = output.get(SUPPORT)
         if supports is None or not any(map(len, supports)):
-            self._warn(
-                "unknown",
-                f"{shown(self.host.args)}: the allowed tokens are unknown, so vLLM's log-probabilities are not "
-                "compared with the model's: a drift between the two would go unnoticed.",
-            )
             return torch.zeros_like(like[:, :1])
         return torch.tensor([bool(len(row)) for row in supports], device=like.device).to(like.dtype)[:, None]
 
-    def _report(self, mean: float) -> None:
-        problem = classify_drift(self._first, mean)
-        if problem is None:
-            return
-        settings = self._settings()
-        if problem == "foreign" and settings:
-            problem = "large"
-        text = (
-            f"{MEAN}: vLLM and the model in training give sampled tokens log-probabilities that differ by {mean:.3g} "
-            f"on average (first batches: {statistics.median_low(self._first):.3g}). {_CAUSES[problem]}"
-        )
-        if settings:
-            text += (
-                f" With {settings} the two may differ by definition: a temperature needs --logprobs-mode "
-                "processed_logprobs; penalties and masks change vLLM's values, but not the loss."
+    def _refuse_another_model(self, mean: float) -> None:
+        """End the run on a large difference of its first batch, unless settings explain it."""
+        first, self._compared = not self._compared, True
+        if first and mean >= FOREIGN and not self._may_differ():
+            raise DriftError(
+                f"{MEAN}: vLLM and the model in training give sampled tokens log-probabilities that differ by "
+                f"{mean:.3g} on average. So large a difference on the first batch means another model or another "
+                "vocabulary: start vLLM with the model that is trained."
             )
-        if problem == "foreign":
-            raise DriftError(text)
-        self._warn(problem, text)
 
-    def _settings(self) -> str:
-        """Settings by which vLLM's log-probabilities may differ from the loss by definition."""
+    def _may_differ(self) -> bool:
+        """Return True if vLLM's log-probabilities may differ from the loss by definition."""
         args = self.host.args
         values = {"temperature": args.temperature, "repetition_penalty": args.repetition_penalty}
         values |= mapping("generation_kwargs", args.generation_kwargs)
-        if args.vllm_structured_outputs_regex is not None:  # excluded tokens have no probability in vLLM
-            values["vllm_structured_outputs_regex"] = args.vllm_structured_outputs_regex
-        if self.host.rollout_func is not None:  # its log-probabilities are its own
-            values["rollout_func"] = "your own"
-        if reason := self._shifted():
-            values["left padding in training"] = reason
+        # Tokens that a regex excludes have no probability in vLLM; those of a rollout function are its own.
+        if args.vllm_structured_outputs_regex is not None or self.host.rollout_func is not None or self._shifted():
+            return True
         harmless = ("max_tokens", "n", "seed", "stop", "stop_token_ids")
-        return ", ".join(f"{name} ({value!r})" for name, value in values.items() if value != 1 and name not in harmless)
-
-    def _warn(self, problem: str, text: str) -> None:
-        if problem not in self._warned and self.host.accelerator.is_main_process:
-            logger.warning("%s", text)
-        self._warned.add(problem)
+        return any(value != 1 and name not in harmless for name, value in values.items())

@@ -11,7 +11,7 @@ from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.values import mapping
 from grpo_plus.sampling.vllm_http import Client, ServerError
 from grpo_plus.sampling.vllm_push import AdapterPush, FilePush, Push, Weights, adapter_problems, logprobs_count
-from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems, warn_of_raw
+from grpo_plus.sampling.vllm_server import VllmServer, check_server, request_problems
 from grpo_plus.sampling.vllm_sync import SyncConditions, choose, sync_problems
 from grpo_plus.training.hooks import Setup, TrainerStage
 from grpo_plus.training.update import request_for
@@ -90,7 +90,6 @@ class ServerRollout(TrainerStage):
         super().after_loading(host)
         if self._client is None or self._push is None:
             return
-        client, sampling = self._client, vllm_sampling_parameters(host)
         model = plain_model(host, host.model)
         divided = host.is_fsdp_enabled or host.is_deepspeed_enabled
         self.server = VllmServer(
@@ -99,21 +98,18 @@ class ServerRollout(TrainerStage):
             weights=Weights(lambda: unwrapped_model(host), partial(whole_tensors, host) if divided else None),
             accelerator=host.accelerator,
             folder=Path(host.args.output_dir) / self._push.folder,
-            sampling=sampling,
+            sampling=vllm_sampling_parameters(host),
             name=_name(model),
             inspect=self._inspect,
             vocabulary=getattr(model.get_input_embeddings(), "num_embeddings", None),
         )
         try:
             broadcast_from_main(self.server.meet)
-            if host.args.vllm_importance_sampling_correction:
-                broadcast_from_main(lambda: warn_of_raw(client, sampling))
         except ServerError as error:
             raise ConfigError([str(error)]) from error
         use_vllm_server(host, self.server)
 
     def _inspect(self, base: Mapping[str, Any]) -> None:
-        """Check that the server has room for the completions."""
         assert self._client is not None
         url, room, needed = self._client.url, base.get("max_model_len"), self.host.max_completion_length
         if isinstance(room, int) and needed is not None and room <= needed:

@@ -177,7 +177,6 @@ def save(folder: Path, host: Host, scorer: "Scorer", options: RewardModelOptions
 
 
 def _saved_config(host: Host, trunk: Any, pad: int) -> Any:
-    """The config of the saved model, or of the base of a saved adapter."""
     adapter = isinstance(trunk, AdapterTrunk)
     config = copy.deepcopy(plain_model(host, host.model).config if adapter else trunk.model.config)
     config.num_labels, config.pad_token_id = 1, pad
@@ -210,7 +209,6 @@ def _rows_of(head: ScalarHead, *, bias: bool) -> dict[str, Tensor]:
 
 
 def _head_name(model: nn.Module) -> str:
-    """The name of the linear layer on top of a model for classification."""
     names = [name for name in ("score", "classifier") if isinstance(getattr(model, name, None), nn.Linear)]
     if not names:
         raise HeadError(f"{type(model).__name__} has no linear head that could be saved or loaded.")

@@ -159,7 +159,6 @@ class Verifiers(TrainerStage):
         return self.live if training else (*self.live, *self.evaluation)
 
     def _dataset_problems(self, setup: Setup) -> list[str]:
-        """Missing columns, rows routed to an unknown verifier, and verifiers without rows."""
         if not (self.live or self.evaluation):
             return []
         problems: list[str] = []
@@ -176,7 +175,6 @@ class Verifiers(TrainerStage):
         return problems
 
     def _routing_problems(self, values: Iterable[Any]) -> list[str]:
-        """Values of the routing column that do not name a verifier."""
         return [
             f"the column {self.column!r} routes rows to {value!r}. {unknown('verifier label', value, self.labels)} "
             "Add a verifier with that label, or correct the rows."

@@ -352,7 +352,6 @@ class EntropyWindow:
 
 
 def _sums(values: Tensor, mask: Tensor, share: Tensor | None) -> Tensor:
-    """Return the sum of the values of trained tokens, and their number."""
     inside, counted = torch.where(mask, values.detach(), 0.0), mask
     if share is not None:
         weights = share.unsqueeze(1).to(inside)

@@ -8,14 +8,15 @@ import torch
 from torch import nn
 
 from grpo_plus.engine.dropout import without_dropout
-from grpo_plus.memory.advice import capacity_of, shortage
+from grpo_plus.memory.advice import capacity_of, settings_of, shortage
+from grpo_plus.memory.estimate import Settings
 from grpo_plus.memory.fit import DoesNotFitError
 from grpo_plus.qlora.checks import Request, compute_dtype, problems, read_config, request_of
 from grpo_plus.qlora.model import bits_of, keep_layout
 from grpo_plus.qlora.precision import dtype_snapshot, float32_trainables, preserved_dtypes
+from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.sampling.decode import is_adapted
 from grpo_plus.training.hooks import Setup, TrainerStage
-from grpo_plus.training.update.advice import planned
 from grpo_plus.trl.host import Host
 from grpo_verifiers.errors import ConfigError, raise_all
 from grpo_verifiers.redaction import get_logger
@@ -87,6 +88,13 @@ class QuantisedGuard(TrainerStage):
 def request_for(setup: Setup) -> Request:
     """Read the model's storage and its adapter from a trainer's arguments."""
     return request_of(setup.model, setup.args, *(setup.further.get(key) for key in _CONFIGS))
+
+
+def planned(args: Any, peft_config: Any, *, bits: int | None, double: bool) -> Settings:
+    """Return the planner's settings of a run, with its rollout."""
+    rollout = recipe_of(args).rollout
+    lean, rows = rollout.how == "auto", rollout.rows
+    return settings_of(args, peft_config, bits=bits, double=double, lean=lean, most_rows=rows)
 
 
 def _check_memory(name: str, args: Any, peft_config: Any, capacity: float | None, bits: int, *, double: bool) -> None:

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grpo_plus.memory.advice import STATES, optimizer_of
+from grpo_plus.memory.advice import LOWER, PLAN, STATES, optimizer_of
 from grpo_plus.memory.errors import StepTooLargeError, attempt, first_line, is_out_of_memory, release
 from grpo_plus.memory.snapshot import Undo, attributes, gradients, lengths, random_state, together
 from grpo_plus.training.hooks import Prepare, TrainerStage
-from grpo_plus.training.update.advice import advice_for
 from grpo_plus.training.update.engine import UpdateEngine
 from grpo_plus.trl.logs import metric_lists
+from grpo_plus.trl.ranks import adapter_configs
 from grpo_plus.trl.rollout import STEP_STATE
 from grpo_verifiers.redaction import get_logger
 
@@ -167,7 +167,6 @@ class Retry(TrainerStage):
         self._engine.engine.tokens_per_pass = tokens
 
     def _update_refusal(self) -> str | None:
-        """Return the reason why an update cannot run again in smaller parts, or None."""
         optim = optimizer_of(self.host.args)
         parameters = self.host.model.parameters()
         hooked = any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters)
@@ -266,7 +265,8 @@ class Retry(TrainerStage):
         return random_state({parameter.device for parameter in self.host.model.parameters()})
 
     def _too_large(self, what: str, reason: str = "") -> StepTooLargeError:
-        return StepTooLargeError(f"out of memory {what}. {reason}{' ' * bool(reason)}{advice_for(self.host)}")
+        advice = f"{LOWER}; {PLAN}." if adapter_configs(self.host) else f"{LOWER}. {STATES}."
+        return StepTooLargeError(f"out of memory {what}. {reason}{' ' * bool(reason)}{advice}")
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         self._optimizer_runs = False

@@ -4,12 +4,11 @@ usage: run.py FOLDER. What it found goes into found.json there.
 """
 
 import json
-import logging
 import sys
 from pathlib import Path
 
 from datasets import Dataset
-from run import RUN, SAID, Lines, digits  # sets vLLM's variables
+from run import RUN, digits  # sets vLLM's variables
 from run import SIZES as HEADS
 from transformers import TrainerCallback
 
@@ -33,7 +32,6 @@ class Stale(TrainerCallback):
 
 
 def trained(model, folder, *, pushes=True, stale=None, **changes):
-    SAID.clear()
     args = GRPOPlusConfig(output_dir=str(folder / "out"), **{**RUN, **changes})
     run = GRPOPlusTrainer(model, digits, args, ROWS)
     if not pushes:
@@ -51,7 +49,6 @@ def trained(model, folder, *, pushes=True, stale=None, **changes):
     return {
         "mean": [entry.get("rollout/logp_drift") for entry in history],
         "worst": [entry.get("rollout/logp_drift_max") for entry in history],
-        "said": [line for line in SAID if line.startswith("rollout/logp_drift")],
         "ratio": [entry.get("sampling/importance_sampling_ratio/mean") for entry in history],
         "outside": [entry.get("rollout/outside_support") for entry in history],
         "error": error,
@@ -61,7 +58,6 @@ def trained(model, folder, *, pushes=True, stale=None, **changes):
 
 def main():
     folder = Path(sys.argv[1])
-    logging.getLogger("grpo_plus").addHandler(Lines())
     make_tiny_model(folder / "served", **SIZES)
     make_tiny_model(folder / "other", seed=1, **SIZES)
     make_tiny_model(folder / "fewer", vocab="0123456789+=", **SIZES)

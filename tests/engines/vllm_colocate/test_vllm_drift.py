@@ -13,19 +13,15 @@ def runs(colocated, tmp_path_factory):
 def test_at_the_policy_there_is_no_drift_and_a_penalty_that_the_loss_does_not_score_is_seen(runs):
     run = runs["at_the_policy"]
     assert max(run["worst"]) < 1e-4
-    assert (run["said"], run["error"], run["steps"]) == ([], None, 4)
+    assert (run["error"], run["steps"]) == (None, 4)
     (mean,) = runs["penalty"]["mean"]
     assert 0.01 < mean < 1.0
 
 
-def test_stale_weights_are_warned_of_from_the_first_batch_that_they_drew_and_when_the_gap_has_doubled(runs):
+def test_stale_weights_show_from_the_first_batch_that_they_drew(runs):
     run = runs["stale"]
     assert max(run["worst"][:2]) < 1e-4
     assert min(run["mean"][2:]) > 0.2
-    assert len(run["said"]) == 1 + (run["mean"][3] >= 2 * run["mean"][2])
-    assert all("most likely samples from old weights" in line for line in run["said"])
-    usual = min(run["mean"][:2])
-    assert f"differ by {run['mean'][2]:.3g} on average (first batches: {usual:.3g})" in run["said"][0]
     assert run["steps"] == 4
 
 
@@ -35,9 +31,7 @@ def test_without_trls_correction_the_first_batch_and_every_tenth_are_compared(ru
         assert [at for at, mean in enumerate(found["mean"]) if mean is not None] == [0, 10]
         assert found["worst"][0] < 1e-4
     assert run["worst"][10] < 1e-4
-    assert run["said"] == []
-    (line,) = stale["said"]
-    assert "old weights" in line
+    assert stale["worst"][10] > 1e-2
 
 
 ANOTHER = "means another model or another vocabulary"
@@ -55,6 +49,6 @@ def test_within_what_truncated_sampling_left_the_two_are_compared_too(runs):
     run, stale = runs["truncated"], runs["truncated_stale"]
     assert max(run["worst"]) < 1e-4
     assert run["ratio"] == pytest.approx([1.0] * 4, abs=1e-4)
-    assert (min(run["outside"]) > 0.01, run["said"]) == (True, [])
+    assert min(run["outside"]) > 0.01
     assert max(stale["worst"][:2]) < 1e-4
-    assert "old weights" in stale["said"][-1]
+    assert min(stale["worst"][2:]) > 1e-2

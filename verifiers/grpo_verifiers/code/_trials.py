@@ -65,7 +65,6 @@ def _idle(tests: Sequence[Test]) -> list[tuple[str, str]]:
 
 
 def _functions(test: Test) -> Iterable[str]:
-    """Functions of a program that a test calls."""
     if isinstance(test, CallTest):
         return [test.function]
     return test.names if isinstance(test, CodeTest) else []

@@ -287,7 +287,6 @@ class ProgramRun:
         return len(self._in) > self._limits.message + _ENVELOPE + 4 or self._sent > self._may_send
 
     def _push(self) -> None:
-        """Send as much as the channel takes."""
         try:
             if self._out:
                 del self._out[: self._channel.send(self._out)]

@@ -82,7 +82,6 @@ def read_score(reply: str, low: float, high: float, pattern: str | None = None) 
 
 
 def _lines(reply: str) -> list[_Line]:
-    """The lines of a reply that are not blank."""
     result: list[_Line] = []
     fence, marks, before = "", 0, ""
     open_pairs = [0] * len(_PAIRS)

@@ -84,7 +84,6 @@ class Bridge:
         self._failures, self._retry_at = 0, 0.0
         self._last_failure = ""
         self._alive_at = time.monotonic()
-        self._warned = False
 
     @property
     def workers(self) -> int:
@@ -255,12 +254,8 @@ class Bridge:
             self._say({"note": f"an actor on node {actor.node!r} was lost, {len(actor.calls)} calls with it: {why}"})
         elif self._failures >= MOST_STARTS and not any(each.ready for each in self._actors):
             raise ClusterError(f"no actor could be started: {why}")
-        elif not self._warned:
-            self._warned = True
-            self._say({"note": f"an actor could not be started, and is tried again: {why}"})
 
     def _shortage(self) -> str:
-        """The reason why no actor has run for so long."""
         resource = self._settings["resource"]
         size = f"{self._cpus:g} CPUs" + (f" and the resource {resource!r}" if resource else "")
         reason = f"no actor has run for {self._settings['patience']:g} s (each asks for {size} of one node)"
@@ -280,7 +275,6 @@ def actor_size(sizes: Sequence[float], ranks: int) -> float:
 
 
 def _error_text(error: BaseException | None) -> str:
-    """The non-empty lines of Ray's error as one line."""
     lines = [line.strip() for line in str(error).splitlines()]
     return f"{type(error).__name__}: {' '.join(filter(None, lines))}"[-1500:]
 

@@ -145,7 +145,6 @@ class _Cluster:
         self._thread.join(30)
 
     def pids(self) -> list[int]:
-        """The process id of the child, while it lives."""
         link = self._link
         return [link.process.pid] if link is not None else []
 

@@ -252,7 +252,6 @@ def _about(left: Node, right: Node) -> LinkVerdict:
 
 
 def _find_rounding(left: Node, right: Node, *, about: bool) -> Rounding | None:
-    """The rounding of one side to the other, if there is one."""
     for side, rounded in ((left, right), (right, left)):
         value, decimal = _value(side), written_number(rounded, about=about)
         if value is None or decimal is None:

@@ -1,6 +1,6 @@
 """Contract kits: checks that every part of a kind must pass, run on one part or as tests of many."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -27,20 +27,7 @@ class ContractCheck(Generic[S]):
         return (self.run.__doc__ or self.name).strip().partition("\n")[0]
 
 
-def failures(
-    subject: S, checks: Iterable[ContractCheck[S]], skip: Collection[str] = ()
-) -> Iterator[tuple[ContractCheck[S], Exception]]:
-    """The checks that a subject fails, each with its exception."""
-    for check in checks:
-        if check.name in skip or not check.applies(subject):
-            continue
-        try:
-            check.run(subject)
-        except Exception as error:  # noqa: BLE001 - a failure of any kind is reported
-            yield check, error
-
-
-def require(part: str, subject: S, checks: Sequence[ContractCheck[S]], skip: Sequence[str]) -> None:
+def require(part: str, subject: S, checks: Sequence[ContractCheck[S]], skip: Sequence[str] = ()) -> None:
     """Run every check but those named in ``skip``, and raise one ``AssertionError`` that lists all failures.
 
     ``part`` is its name in messages.
@@ -49,14 +36,19 @@ def require(part: str, subject: S, checks: Sequence[ContractCheck[S]], skip: Seq
     for name in skip:
         if name not in names:
             raise ValueError(f"skip names {name!r}, which is not a check; there is: {', '.join(names)}.")
-    broken = [f"{c.name}: {c.about}\n    {in_words(error)}" for c, error in failures(subject, checks, skip)]
+    broken: list[str] = []
+    first: Exception | None = None
+    for check in checks:
+        if check.name in skip or not check.applies(subject):
+            continue
+        try:
+            check.run(subject)
+        except Exception as error:  # noqa: BLE001 - a failure of any kind is reported
+            text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            broken.append(f"{check.name}: {check.about}\n    {text}")
+            first = first or error
     if broken:
-        raise AssertionError(f"{part} breaks {len(broken)} of its promises:\n" + "\n".join(broken))
-
-
-def in_words(error: Exception) -> str:
-    """The error of a check; assertions speak for themselves."""
-    return str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+        raise AssertionError(f"{part} breaks {len(broken)} of its promises:\n" + "\n".join(broken)) from first
 
 
 def as_tests(

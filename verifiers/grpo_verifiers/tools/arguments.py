@@ -78,7 +78,6 @@ def _refusal(where: str, value: Any, schema: Mapping[str, Any]) -> str:
 
 
 def _inner_problem(where: str, value: Any, schema: Mapping[str, Any]) -> str | None:
-    """The problem with an item of a list or a value of an object."""
     if isinstance(value, list | tuple):
         first = schema.get("prefixItems", ())
         if first and len(value) != len(first):
@@ -117,7 +116,6 @@ def _equal(value: Any, other: Any) -> bool:
 
 
 def _size_problem(arguments: Mapping[Any, Any]) -> str | None:
-    """The problem with arguments that are too large, or no JSON."""
     try:
         size = len(json.dumps(arguments, allow_nan=False))
     except RecursionError:

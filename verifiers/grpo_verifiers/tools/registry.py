@@ -179,7 +179,6 @@ def get_environment(
 def _part(  # noqa: PLR0917 - the arguments of both callers
     kind: str, name: Any, base: Path | str | None, label: str | None, timeout: float | None, kwargs: dict[str, Any]
 ) -> ToolPart:
-    """Configure and describe a tool or an environment; all problems are raised in one message."""
     redact(kwargs)
     definition = _REGISTRIES[kind].resolve(name, base)
     fn: Any = definition.fn
@@ -219,7 +218,6 @@ def _own_name(kind: str, definition: Definition) -> str:
 
 
 def _methods(kind: str, fn: Any, own: str, kwargs: Mapping[str, Any]) -> tuple[list[Method], list[str]]:
-    """The methods for the model, and their problems."""
     called = getattr(fn, "__call__", None)  # noqa: B004 - the method itself is needed
     targets = [("", own, fn)]
     problems = []
@@ -243,7 +241,6 @@ def _methods(kind: str, fn: Any, own: str, kwargs: Mapping[str, Any]) -> tuple[l
 
 
 def _trainer_problems(cls: Any) -> list[str]:
-    """Problems with the methods of an environment that the trainer calls."""
     problems = []
     for name in NOT_TOOLS[1:]:
         value = getattr(cls, name, None)
@@ -296,7 +293,6 @@ def _of_the_model(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> set[str]
 
 
 def _configurable(fn: Any) -> Callable[..., Any]:
-    """The callable with the parameters of the config."""
     return (lambda: None) if inspect.isclass(fn) and fn.__init__ is object.__init__ else fn
 
 

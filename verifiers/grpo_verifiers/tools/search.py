@@ -64,7 +64,6 @@ class _Index:
         self.scorer.index([_terms(text) for _, text in passages], show_progress=False)
 
     def best(self, query: str, count: int) -> list[tuple[str, str]]:
-        """The passages with the highest scores above 0, best first."""
         terms = [term for term in _terms(query)[:1_000] if term in self.scorer.vocab_dict]
         if not terms:
             return []
@@ -119,7 +118,6 @@ def _of_line(name: str, line: str) -> tuple[str, str]:
 
 
 def _passages(text: str, words: int) -> Iterator[str]:
-    """Split a text into pieces of so many words, at line ends."""
     ends = [match.end() for match in re.finditer(r"\S+", text)]
     start = 0
     for last in range(words - 1, len(ends) + words - 1, words):

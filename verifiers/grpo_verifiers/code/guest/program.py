@@ -96,7 +96,6 @@ def _flush() -> None:
 
 
 def _answer_calls(channel: socket.socket, source: str, room: int) -> None:
-    """Load a program, then answer calls of its functions."""
     module = _module("program")
     try:
         code = compile(source, "<program>", "exec", dont_inherit=True)
@@ -244,7 +243,6 @@ def _run_tests(channel: socket.socket, tests: list[tuple[int, str]]) -> None:
 
 
 def _run_test(channel: socket.socket, source: str, conversation: "_Conversation") -> tuple[str, str]:
-    """The outcome of one test, and the reason."""
     try:
         tree = ast.parse(source, "<test>")
         space: dict[str, Any] = {"__name__": "__test__"}

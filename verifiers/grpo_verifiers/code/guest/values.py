@@ -141,7 +141,6 @@ def _comes_of_data(value: Any) -> bool:
 
 
 def _items_of(iterator: Any, depth: int) -> list[Any]:
-    """The remaining items of an iterator."""
     items = []
     for item in iterator:
         items.append(encode(item, depth + 1))
