@@ -21,12 +21,12 @@ from grpo_plus.check.memory import REPORTED, memory_lines, planned_run, storage_
 from grpo_plus.check.parts import part_lines
 from grpo_plus.check.sample import read_sample
 from grpo_plus.check.time import time_lines
-from grpo_plus.check.tokens import Files, model_files, token_findings
+from grpo_plus.check.tokens import Files, context_of, model_files, token_findings
 from grpo_plus.cli import UserError
 from grpo_plus.cli._arguments import Parsed, parse, reward_names
 from grpo_plus.cli._data import load_rows, model_path
 from grpo_plus.cli._gather import find_rows, problems_before_loading, resolve_rewards
-from grpo_plus.cli._notes import command_notes, load_notes, prompt_notes, slow_here
+from grpo_plus.cli._notes import adapter_notes, load_notes, prompt_notes, slow_here
 from grpo_plus.cli._parser import by_option, without
 from grpo_plus.cli._prompts import FORMATS, maker
 from grpo_plus.cli._quick_checks import on_cpu
@@ -34,6 +34,7 @@ from grpo_plus.cli._warm_start import warm_start_lines
 from grpo_plus.memory.estimate import GIB
 from grpo_plus.qlora.defaults import Device
 from grpo_plus.recipe.rewards import named_weights, weight_problems
+from grpo_plus.recipe.table import config_notes
 from grpo_verifiers.errors.frames import plugin_traceback
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.exec.runner import close_shared_runners
@@ -166,7 +167,8 @@ class ConfigCheck:
             self.examination.unchecked.append("columns of the data: they belong to the section data")
         elif not (refused or earlier or self.files.failed):
             yield READ.at("config", "every check passed")
-        yield from (NOTE.at("config", note) for note in (*command_notes(self.parsed), *prompt_notes(self.parsed)))
+        notes = [*config_notes(self.args), *adapter_notes(self.parsed), *prompt_notes(self.parsed)]
+        yield from (NOTE.at("config", note) for note in notes)
 
     def _refusals(self) -> Iterator[CheckFinding]:
         """Yield the problems that train reports before it loads a model."""
@@ -226,7 +228,7 @@ class ConfigCheck:
         )
         files = Files() if self.files.failed else self.files
         second = further[0] if further else None
-        context = None if files.config is None else files.context
+        context = None if files.config is None else context_of(files.config)
         return DataCheck(self.args, data, parts, second, files.tokenizer, context, template_keywords(self.args, data))
 
     def _rows(self) -> Iterator[CheckFinding]:

@@ -20,7 +20,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.recipe.values import no_utf8
 from grpo_plus.record import runs_near
 from grpo_verifiers.errors import PluginError
-from grpo_verifiers.errors.messages import counted, cut, short, unknown
+from grpo_verifiers.errors.messages import cut, short, unknown
 from grpo_verifiers.registry import import_reference, is_reference
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
@@ -295,19 +295,6 @@ def local_data(name: str, base: Path | None, field: str = "dataset_name") -> Pat
             return path
     on_hub(name, f"{field}: the dataset {name!r}", f"{also}Give a file or folder, or a name on the hub.")
     return None
-
-
-def check_rows(rows: Any, args: Any) -> None:
-    """Raise `UserError` if the training rows do not fill a generation batch: the sampler drops an incomplete one."""
-    if not hasattr(rows, "__len__"):
-        return
-    needed = max(1, args.generation_batch_size // args.num_generations)
-    if len(rows) < needed:
-        raise UserError(
-            f"the training data has {counted(len(rows), 'row')}, but a generation batch takes {needed} prompts "
-            f"(generation_batch_size {args.generation_batch_size} / num_generations {args.num_generations}): add rows, "
-            "or lower per_device_train_batch_size or gradient_accumulation_steps."
-        )
 
 
 def pick_split(splits: Any, split: str, field: str) -> Any:

@@ -169,12 +169,6 @@ CODES = (
 _WIDEST = 110
 
 
-def show(prog: str, *, everything: bool) -> int:
-    """Print the help, and return the exit code."""
-    print(text(prog, everything=everything))
-    return 0
-
-
 def text(prog: str, *, everything: bool) -> str:
     """Return the help text for the width of the terminal."""
     parser = argparse.ArgumentParser(

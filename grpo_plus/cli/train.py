@@ -37,9 +37,10 @@ HOSTS = ("trl", "transformers", "accelerate", "peft", "torch", "tokenizers", "sa
 def run(arguments: Sequence[str]) -> int:
     """Check everything, then train in this process, or through ``accelerate launch`` if there are launch arguments."""
     if help_flags := {"-h", "--help", "--help-all", "--help_all"} & set(arguments):
-        from grpo_plus.cli._help import show
+        from grpo_plus.cli._help import text
 
-        return show(PROG, everything=bool(help_flags & {"--help-all", "--help_all"}))
+        print(text(PROG, everything=bool(help_flags & {"--help-all", "--help_all"})))
+        return 0
     if not arguments:
         raise UserError(f"give a config file: {PROG} config.yaml. grpo-plus init writes one.")
     from grpo_plus.cli._quick_checks import check_early, is_rank
@@ -61,7 +62,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from packaging.version import Version
 
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
-    from grpo_plus.cli._notes import adapter_notes, download_lines
+    from grpo_plus.cli._notes import adapter_notes, load_notes, slow_here
     from grpo_plus.cli._quick_checks import quiet_bars
     from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_verifiers.errors import ConfigError, VerifierError
@@ -72,7 +73,9 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     if parsed.filled:
         _print("For a quantised base, options that were left unset:", *(f"  {default}" for default in parsed.filled))
     _print(*adapter_notes(parsed))
-    _print(*download_lines(parsed))
+    if slow := slow_here(parsed):
+        raise UserError(slow)
+    _print(*load_notes(parsed))
     quiet_bars()
     if script.torch_threads is not None:
         torch.set_num_threads(script.torch_threads)

@@ -91,12 +91,6 @@ CHARTS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
         "tokens",
     ),
     ("Cut off", "Share that ran out of tokens.", ("completions/clipped_ratio",), "share"),
-    (
-        "Engine savings",
-        "Share of an update's work that never ran, for the same gradient.",
-        ("engine/tokens_saved", "engine/rows_skipped"),
-        "share",
-    ),
     ("Gradient norm", "Before clipping.", ("grad_norm",), ""),
 )
 """Title, note, metrics and unit; a comparison of runs shows the first metric of each."""

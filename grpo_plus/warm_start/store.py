@@ -63,11 +63,12 @@ class Archive:
             return "busy", ""
         except OSError as error:
             raise ConfigError([f"warm_start: nothing can be written to {self.home}: {error}."]) from error
-        why = self._why()
-        if why is None:
-            self.release()
-            return "there", ""
-        return "claimed", why
+        if not self.folder.is_dir():
+            return "claimed", "none with these settings is there yet"
+        if (torn := manifest.problem(self.folder)) is not None:
+            return "claimed", f"the one in {self.folder} is torn: {torn}"
+        self.release()
+        return "there", ""
 
     def release(self) -> None:
         """Release the lock."""
@@ -90,17 +91,9 @@ class Archive:
             remedy = problem.remedy if problem is not None else "Make it writable"
             place = "or set warm_start: {folder: …} to another place"
             raise ConfigError([f"warm_start: {self.folder} cannot be written: {why}. {remedy}, {place}."]) from error
-        for other in self._siblings() if alone else ():
-            shutil.rmtree(other, ignore_errors=True)
-
-    def _why(self) -> str | None:
-        if self.folder.is_dir():
-            torn = manifest.problem(self.folder)
-            return None if torn is None else f"the one in {self.folder} is torn: {torn}"
-        return "none with these settings is there yet"
-
-    def _siblings(self) -> list[Path]:
-        return [path.parent for path in self.home.glob(f"*/{FILE}") if path.parent != self.folder]
+        for other in [*self.home.glob(f"*/{FILE}")] if alone else ():
+            if other.parent != self.folder:
+                shutil.rmtree(other.parent, ignore_errors=True)
 
 
 def identity(model: str, revision: str | None = None, *, above: tuple[Path, ...] = ()) -> str:
