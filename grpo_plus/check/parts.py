@@ -151,7 +151,6 @@ def _objective_lines(config: "GRPOPlusConfig") -> list[str]:
 
 
 def _option_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return a line of settings for each part without a formula."""
     recipe = config.recipe
     parts = {"critic": recipe.critic, "reward_model": recipe.reward_model}
     lines = [f"{name}: {_settings(asdict(options))}" for name, options in parts.items() if options is not None]
@@ -264,7 +263,6 @@ def _settings(values: Mapping[str, Any]) -> str:
 
 
 def _selection_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the selection and its bias."""
     from grpo_plus.recipe.choice import divides_by_tokens
 
     selected = config.recipe.selection

@@ -11,7 +11,7 @@ from typing import Any
 
 from trl import get_peft_config
 
-from grpo_plus.check.data import DataCheck, read_data, template_keywords
+from grpo_plus.check.data import DataCheck, read_data
 from grpo_plus.check.examination import ELSEWHERE, INVALID, NOTE, PART_FAILS, READ, Examination, refused_findings
 from grpo_plus.check.finding import CheckFinding, Severity
 from grpo_plus.check.fit import SHORT, fit_findings
@@ -171,7 +171,6 @@ class ConfigCheck:
         yield from (NOTE.at("config", note) for note in notes)
 
     def _refusals(self) -> Iterator[CheckFinding]:
-        """Yield the problems that train reports before it loads a model."""
         for text in problems_before_loading(self.parsed, self.load_rows):
             yield from refused_findings(text, INVALID)
 
@@ -229,7 +228,7 @@ class ConfigCheck:
         files = Files() if self.files.failed else self.files
         second = further[0] if further else None
         context = None if files.config is None else context_of(files.config)
-        return DataCheck(self.args, data, parts, second, files.tokenizer, context, template_keywords(self.args, data))
+        return DataCheck(self.args, data, parts, second, files.tokenizer, context)
 
     def _rows(self) -> Iterator[CheckFinding]:
         if self.data is not None:

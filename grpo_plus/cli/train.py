@@ -80,23 +80,23 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     if script.torch_threads is not None:
         torch.set_num_threads(script.torch_threads)
     with claimed(folder):
-        start = broadcast_from_main(lambda: start_of(args, parsed.folder))
-        _print(*start.messages)
-        if start.done:
+        choice, messages, done = broadcast_from_main(lambda: start_of(args, parsed.folder))
+        _print(*messages)
+        if done:
             return 0
-        resumes, value = start.choice.checkpoint is not None, args.resume_from_checkpoint
+        resumes, value = choice.checkpoint is not None, args.resume_from_checkpoint
         old: list[Path] = []
         if _is_main():
             overwrite = args.overwrite_output_dir
             bare = plain_command(arguments, {"--output_dir"})
             old = prepare(folder, value=value, resumes=resumes, overwrite=overwrite, command=command, elsewhere=bare)
         try:
-            trainer = build_trainer(parsed, start.choice.checkpoint)
+            trainer = build_trainer(parsed, choice.checkpoint)
         except (ConfigError, VerifierError) as error:
             raise UserError(str(error)) from error
         if _is_main():
             _print(*clear(folder, old, resumes=resumes))
-        code = _run(trainer, parsed, start.choice, arguments)
+        code = _run(trainer, parsed, choice, arguments)
     _leave_together(trainer, code)
     if Version(transformers.__version__) >= Version("5.18.0"):
         trainer.end()
@@ -308,9 +308,9 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     _check_data(parsed, path, sets, tokenizer)
     init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
     start = Base(path, init, quantisation, adapter, computing_of(args), args.per_device_train_batch_size)
-    initial = begin(parsed, start, tokenizer, splits, sets, resumed, _print)
-    if initial.model != path:
-        path, args.model_init_kwargs = initial.model, init | {"revision": None}
+    initial, trained, fact = begin(parsed, start, tokenizer, splits, sets, resumed, _print)
+    if initial != path:
+        path, args.model_init_kwargs = initial, init | {"revision": None}
     try:
         trainer = GRPOPlusTrainer(
             model=path,
@@ -337,13 +337,13 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         if message := _host_message(error):  # a folder with weights of another shape, or torn ones
             raise UserError(message) from error
         raise
-    if initial.adapter is not None:
-        load_adapter(trainer, initial.adapter)
+    if trained is not None:
+        load_adapter(trainer, trained)
     facts = {
         "Base model": model.model_name_or_path,
         "Dataset": script.dataset_name or "a mixture",
         "Prompt": prompt,
-        "Warm start": initial.fact,
+        "Warm start": fact,
     }
     trainer.card_facts |= {name: value for name, value in facts.items() if value}
     trainer.command = {

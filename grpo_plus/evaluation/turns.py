@@ -111,7 +111,6 @@ class TurnSampler:
         return ids
 
     def _rewarded(self, environment: Any) -> dict[str, dict[str, Any]]:
-        """The verdicts of all environments' rewards on a completion in this environment."""
         verdicts = {
             each.label: _verdict(None, Status.NOT_APPLICABLE, "of another environment") for each in self.rewards
         }

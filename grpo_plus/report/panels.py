@@ -184,7 +184,6 @@ def metric_lines(run: Run, keys: dict[str, str], role: str = "train") -> list[Ch
 
 
 def _with_spread(run: Run) -> list[ChartLine]:
-    """The reward, and a band of one standard deviation to either side."""
     around = dict(zip(*run.series("reward_std"), strict=True))
     lines = metric_lines(run, {"reward": "train"})
     if not lines or not around:
