@@ -60,7 +60,9 @@ def check_config(
         examination.unchecked.append("data, model and memory: the config was refused")
         return None
     check = ConfigCheck(examination, parsed, words, options)
-    check.run_all([_with_advantage(words, name, options.own) for name in rivals], sections)
+    rest = without(words, ("--advantage",))  # with the keywords of the first one
+    others = [parse(PROG, [*rest, "--advantage", name], own=options.own).training for name in rivals]
+    check.run_all(others, sections)
     return str(parsed.training.output_dir)
 
 
@@ -75,11 +77,6 @@ def _split_rivals(words: Sequence[str]) -> tuple[list[str], list[str]]:
         if len(names) > 1 and not all(name.strip() for name in names):
             raise UserError(f"--advantage is {value!r}, expected names separated by commas.")
     return rest, rivals
-
-
-def _with_advantage(words: Sequence[str], name: str, own: Sequence[str]) -> Any:
-    """Return the training config with another estimator, without keywords of the first."""
-    return parse(PROG, [*without(words, ("--advantage",)), "--advantage", name], own=own).training
 
 
 def _read(arguments: Sequence[str], own: Sequence[str], *, traceback: bool) -> tuple[Parsed | None, list[CheckFinding]]:

@@ -238,15 +238,11 @@ def next_steps(lines: Sequence[str], arguments: Sequence[str], folder: Path, out
 def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -> str:
     """Fill ``{command}`` with the command, without the options that the line sets itself.
 
-    Plug-ins of the command are added to the line's: other options may name their parts. ``{folder}`` is the config's,
-    relative to the working directory, and ``{output_dir}`` the run's.
+    ``{folder}`` is the config's, relative to the working directory, and ``{output_dir}`` the run's.
     """
     line = line.replace("{folder}", os.path.relpath(folder)).replace("{output_dir}", shlex.quote(str(output)))
     before, command, after = line.partition("{command}")
     replaced = {option for option, _ in by_option(after.split())} - {""}
-    if "--plugins" in replaced:
-        words = [word.removeprefix("--plugins=") for option, word in by_option(arguments) if option == "--plugins"]
-        after = after.replace("--plugins", shlex.join(["--plugins", *(w for w in words if w != "--plugins")]), 1)
     return f"{before}{plain_command(arguments, replaced)}{after}" if command else line
 
 

@@ -47,12 +47,6 @@ CHARTS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
         "share",
     ),
     (
-        "Dead groups and their fates",
-        "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups.",
-        ("dead_groups/dead", "dead_groups/replaced", "dead_groups/stopped", "dead_groups/still_dead"),
-        "share",
-    ),
-    (
         "Prompts by how they are solved",
         "Share that is always solved (died out), never, or not sampled yet. The rest alone teaches anything.",
         ("selection/died_out", "selection/impossible", "selection/unseen"),
@@ -99,8 +93,8 @@ CHARTS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
 def label_of(key: str) -> str:
     """The label of a metric's line.
 
-    >>> label_of("dead_groups/still_dead")
-    'still dead'
+    >>> label_of("selection/died_out")
+    'died out'
     """
     return key.rpartition("/")[2].replace("_", " ")
 

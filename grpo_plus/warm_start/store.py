@@ -44,7 +44,7 @@ class Archive:
         self.home, self.settings = home, json.loads(json.dumps({"version": VERSION, **settings}))
         self.key = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:12]
         self.folder = home / self.key
-        self._lock: FileLock | None = None
+        self._lock = FileLock(home / f".{self.key}.lock", thread_local=False)
 
     def facts(self) -> dict[str, Any]:
         """Facts about a stored warm start."""
@@ -55,8 +55,6 @@ class Archive:
         """``there``, ``claimed`` for this process or ``busy`` with another; and the reason to train it."""
         try:
             self.home.mkdir(parents=True, exist_ok=True)
-            if self._lock is None:
-                self._lock = FileLock(self.home / f".{self.key}.lock", thread_local=False)
             with contextlib.suppress(NotImplementedError):  # a file system without locks
                 self._lock.acquire(timeout=WAIT)
         except Timeout:
@@ -72,8 +70,7 @@ class Archive:
 
     def release(self) -> None:
         """Release the lock."""
-        if self._lock is not None:
-            self._lock.release()
+        self._lock.release()
 
     def keep(self, save: Callable[[Path], None], facts: Mapping[str, Any], *, alone: bool) -> None:
         """Have ``save`` write into a draft, which then takes the place; ``alone`` removes all earlier ones."""
