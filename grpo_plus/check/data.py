@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.check.finding import CheckFinding
-from grpo_plus.check.golds import GOLD, gold_findings, reaches_out, trial_findings
+from grpo_plus.check.golds import GOLD, gold_findings, reaches_out
 from grpo_plus.check.rows import is_empty, length_findings, prompt_length, row_findings, text_lengths
 from grpo_plus.check.tokens import Files, context_of, model_files, template_findings, token_findings
 from grpo_plus.recipe.recipe import recipe_of, schemas_of
@@ -209,11 +209,8 @@ class DataCheck:
         places = [data.places[row] for row in rows]
         if not rows:
             return
-        findings = gold_findings(verifier, columns, places, prompts, seconds=SECONDS if quickly else None)
-        if findings is None:
-            unchecked(f"golds of {label}: it has none to check")
-            findings = trial_findings(verifier, columns, prompts)
-        yield from findings
+        seconds = SECONDS if quickly else None
+        yield from gold_findings(verifier, columns, places, prompts, unchecked=unchecked, seconds=seconds)
 
     def _is_for(self, label: str, row: int) -> bool:
         column = self.args.verifier_column

@@ -5,7 +5,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ class ConfigCheck:
         self.examination, self.parsed, self.arguments, self.options = examination, parsed, arguments, options
         self.args, self.script, self.model = parsed.training, parsed.script, parsed.model
         self.limit: int | None = None if options.all_rows else options.rows
-        self._loaded: dict[tuple[Any, ...], Any] = {}
+        self.load_rows = cache(load_rows)
 
     def run_all(self, rivals: Sequence[Any], sections: set[str]) -> None:
         """Check the sections, in the order of the report."""
@@ -170,18 +170,6 @@ class ConfigCheck:
     def _refusals(self) -> Iterator[CheckFinding]:
         for text in problems_before_loading(self.parsed, self.load_rows):
             yield from refused_findings(text, INVALID)
-
-    def load_rows(self, name: str, *where: Any, **more: Any) -> Any:
-        """Load rows once, and keep them or the error."""
-        key = (name, *where, *more.items())
-        if key not in self._loaded:
-            try:
-                self._loaded[key] = load_rows(name, *where, **more)
-            except UserError as error:
-                self._loaded[key] = error
-        if isinstance(rows := self._loaded[key], UserError):
-            raise rows
-        return rows
 
     def _refused(self, error: UserError) -> Iterator[CheckFinding]:
         """Yield the problems that train would report, unless the config already has these findings."""

@@ -258,26 +258,21 @@ def reach_hub() -> None:
 
 
 def _from_function(name: str, base: Path | None, field: str) -> Any:
-    from datasets import Dataset, DatasetDict, IterableDataset
+    from datasets import Dataset, IterableDataset
 
     rows = call_reference(field, name, base)
-    if isinstance(rows, Dataset | IterableDataset):
-        return {"train": rows}
-    origin = f"{field}: the function {name!r} returned"
-    if isinstance(rows, list):
-        invalid = next((row for row in rows if not isinstance(row, Mapping)), None)
-        if invalid is not None or not rows:
-            contents = f"a list with {invalid!r:.80}" if rows else "an empty list"
-            raise UserError(f"{origin} {contents}, expected rows: mappings of columns to values.")
-        try:
-            return DatasetDict({"train": Dataset.from_list(rows)})
-        except (ValueError, TypeError) as error:  # Arrow's errors are both
-            raise UserError(f"{origin} rows that do not fit one table: {type(error).__name__}: {error}") from error
-    if not isinstance(rows, Mapping):
-        raise UserError(f"{origin} {type(rows).__name__}, expected a Dataset, a list of rows or splits by name.")
-    if strange := [split for split, value in rows.items() if not isinstance(value, Dataset | IterableDataset)]:
-        raise UserError(f"{origin} splits that are no Dataset: {', '.join(map(repr, strange))}.")
-    return rows
+    origin, splits = f"{field}: the function {name!r} returned", dict[str, Any]()
+    for split, values in (rows if isinstance(rows, Mapping) else {"train": rows}).items():
+        splits[split] = values
+        if isinstance(values, list) and values and all(isinstance(row, Mapping) for row in values):
+            try:
+                splits[split] = Dataset.from_list(values)
+            except (ValueError, TypeError) as error:  # Arrow's errors are both
+                raise UserError(f"{origin} rows that do not fit one table: {type(error).__name__}: {error}") from error
+        elif not isinstance(values, Dataset | IterableDataset):
+            expected = "expected a Dataset, a list of rows (mappings of columns to values), or splits by name"
+            raise UserError(f"{origin} {values!r:.80} for the split {split!r}, {expected}.")
+    return splits
 
 
 def local_data(name: str, base: Path | None, field: str = "dataset_name") -> Path | None:
