@@ -212,9 +212,7 @@ class Measure:
 
     def fact(self) -> str:
         """Return both measurements in a few words, for a model card."""
-        return "; ".join(
-            f"{when} training {self._headline(evaluation)}" for when, evaluation in self.evaluations.items()
-        )
+        return "; ".join(f"{when} training {self._headline(each)}" for when, each in self.evaluations.items())
 
     def _gains(self, after: Evaluation) -> dict[str, MeanEstimate]:
         before = self.evaluations.get("before")
