@@ -37,21 +37,10 @@ class ConfigFacts:
         self.after: int | None = recipe.dead_groups.keywords.get("after")
         self.reads_values = any(part.reads_values for part, _ in recipe.estimator_parts)
         self.reads_states = any(part.reads_states for part, _ in recipe.estimator_parts)
-        self.per = recipe.advantage_per
-        self.sure_givers = ", ".join(recipe.sure_givers)
         self.too_few = None if self.size == 1 else self._short(self.size)
         self.too_few_after = None if (self.after or self.size) >= self.size else self._short(self.after or 0)
-        steps, accumulation = steps_per_generation(config), config.gradient_accumulation_steps
-        self.moves = moves_in_batch(config)
-        self.looks = (
-            f"num_iterations {config.num_iterations}, steps_per_generation {steps}, "
-            f"gradient_accumulation_steps {accumulation}"
-        )
-        self.least_iterations = max(2, at_least_1(accumulation) // steps + 1)
-        self.full_iterations = steps % at_least_1(accumulation) == 0
         self.corrected = bool(config.use_vllm and config.vllm_importance_sampling_correction)
         self.by_token = "token" in config.vllm_importance_sampling_mode
-        self.weighted = recipe.selection is not None and recipe.selection.weighted
         self.stops = recipe.objective is not None and recipe.objective.stop_fraction is not None
         self.labels_steps = recipe.reward_model is not None and recipe.reward_model.head == "process"
         self.deepspeed = bool(config.deepspeed) or os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
@@ -61,6 +50,17 @@ class ConfigFacts:
         self.accelerator = options if isinstance(options, Mapping) else getattr(options, "__dict__", {})
         options = {} if config.use_vllm else mapping("generation_kwargs", config.generation_kwargs)
         self.reshaping = reshaping({"repetition_penalty": config.repetition_penalty, **options})
+        steps, accumulation = steps_per_generation(config), config.gradient_accumulation_steps
+        self.moves = moves_in_batch(config)
+        self.looks = (
+            f"num_iterations {config.num_iterations}, steps_per_generation {steps}, "
+            f"gradient_accumulation_steps {accumulation}"
+        )
+        self.least_iterations = max(2, at_least_1(accumulation) // steps + 1)
+        self.full_iterations = steps % at_least_1(accumulation) == 0
+        self.per = recipe.advantage_per
+        self.sure_givers = ", ".join(recipe.sure_givers)
+        self.weighted = recipe.selection is not None and recipe.selection.weighted
 
     def __getitem__(self, name: str) -> Any:
         field, dot, key = name.partition(".")

@@ -68,6 +68,8 @@ def read_recipe(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[Rec
     if chosen is not None:
         with suppress(VerifierError, TypeError, ValueError, AttributeError):  # reported with the keywords
             estimators = tuple(starmap(Chosen, estimators_of(*chosen)))
+    units = {estimator.per for estimator, _ in estimators}
+    advantage_per = "step" if "step" in units else "token" if "token" in units else "completion"
     objective: Objective | None = None
     wrong_objective: list[Problem] = []
     if "objective" in names:
@@ -75,7 +77,7 @@ def read_recipe(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[Rec
             names["objective"],
             keywords["objective"],
             beta=config.beta,
-            advantage_per=Recipe(estimator_parts=estimators).advantage_per,
+            advantage_per=advantage_per,
             use_bias_correction_kl=config.use_bias_correction_kl,
         )
     selected, wrong_selection = _part("selection", names, keywords, Selected, selection_problems)
