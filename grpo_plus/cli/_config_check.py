@@ -61,8 +61,8 @@ def check_config(
         return None
     check = ConfigCheck(examination, parsed, words, options)
     rest = without(words, ("--advantage",))  # with the keywords of the first one
-    others = [parse(PROG, [*rest, "--advantage", name], own=options.own).training for name in rivals]
-    check.run_all(others, sections)
+    rival_configs = [parse(PROG, [*rest, "--advantage", name], own=options.own).training for name in rivals]
+    check.run_all(rival_configs, sections)
     return str(parsed.training.output_dir)
 
 
