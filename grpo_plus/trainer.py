@@ -97,7 +97,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         if mode == "off":
             return []
         sets = setup.train_dataset, setup.eval_dataset
-        findings = check_arguments(setup.model, setup.args, *sets, setup.further.get("processing_class"))
+        own, grows = setup.further.get("processing_class"), setup.rows_may_grow
+        findings = check_arguments(setup.model, setup.args, *sets, own, grows=grows)
         problems, lines = settle(guarded("data", findings), mode)
         for line in lines if setup.args.process_index == 0 else ():
             logger.warning("note: %s", line)

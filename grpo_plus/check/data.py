@@ -83,11 +83,12 @@ def read_data(
 
 
 def check_arguments(
-    model: Any, args: Any, train: Any, evaluated: Any = None, tokenizer: Any = None
+    model: Any, args: Any, train: Any, evaluated: Any = None, tokenizer: Any = None, *, grows: bool = False
 ) -> Iterator[CheckFinding]:
     """Do the quick checks on a trainer's arguments, as far as its rows have prompts and a length.
 
-    A model by name is read, without its weights, for its tokenizer and context.
+    A model by name is read, without its weights, for its tokenizer and context. ``grows``: an environment or a rollout
+    function may add columns and prompts.
     """
     sets = [rows for rows in (train, evaluated) if "prompt" in (getattr(rows, "column_names", None) or ())]
     if not sets or sets[0] is not train or not hasattr(train, "__len__"):
@@ -108,6 +109,7 @@ def check_arguments(
         other[0] if other else None,
         getattr(tokenizer, "tokenizer", tokenizer),
         None if config is None else context_of(config),
+        grows,
     )
     yield from check.quick()
     if not files.failed and files.tokenizer is not None:
@@ -125,6 +127,7 @@ class DataCheck:
     evaluated: Data | None = None
     tokenizer: Any = None
     context: int | None = None
+    grows: bool = False
 
     @property
     def template_keywords(self) -> dict[str, Any]:
@@ -138,7 +141,7 @@ class DataCheck:
         data = self.data
         if data.prompts and any(prompt is not None for prompt in data.prompts):
             evaluated = self.evaluated.prompts if self.evaluated else []
-            repeats = bool(recipe_of(self.args).environments) or data.media
+            repeats = bool(recipe_of(self.args).environments) or data.media or self.grows
             yield from row_findings(
                 data.prompts, data.golds, evaluated, total=data.total, repeats=repeats, guessed=data.guessed
             )

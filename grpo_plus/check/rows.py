@@ -75,8 +75,8 @@ def row_findings(
     """Yield a finding for each kind of unwanted row.
 
     ``golds`` has the gold values of each row, ``evaluated`` the prompts of the evaluation data, and ``total`` is the
-    number of rows, None for a stream. ``repeats``: repeated prompts are fine, since an environment or the model uses
-    other columns. ``guessed``: no reward names the golds' columns, so problems with golds are warnings.
+    number of rows, None for a stream. ``repeats``: repeated and empty prompts are fine, since an environment or the
+    model uses other columns. ``guessed``: no reward names the golds' columns, so problems with golds are warnings.
     """
     count, keys = len(prompts), [key_of(prompt) for prompt in prompts]
     yield ROWS.at("training data", f"{count} of {'a stream' if total is None else total} rows")
@@ -87,9 +87,9 @@ def row_findings(
             yield kind.of_rows("prompts", _listed(rows, count), 0.0 if by_guess else len(rows) / count)
 
     empty = [str(row) for row, prompt in enumerate(prompts) if is_empty(prompt)]
-    if None in prompts:  # a run ends at such a row
+    if None in prompts and not repeats:  # a run ends at such a row
         yield EMPTY.at("prompts", _listed(empty, count))
-    else:
+    elif not repeats:
         yield from of_rows(EMPTY, empty)
     yield from of_rows(ANSWERED, [str(row) for row in range(count) if tells(prompts[row], golds[row], turn=True)])
     yield from of_rows(HINTED, [str(row) for row in range(count) if tells(prompts[row], golds[row], turn=False)])

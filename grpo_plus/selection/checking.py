@@ -42,7 +42,7 @@ def common_of(selection: Selection, values: Mapping[str, Any]) -> dict[str, Any]
 def parameters_of(selection: Selection) -> dict[str, inspect.Parameter]:
     """Return the keywords of a selection, including the common ones.
 
-    >>> sorted(parameters_of(get_selection("contrast")))
+    >>> sorted(parameters_of(selection_of("contrast")))
     ['decay', 'every', 'explore', 'power', 'weighted']
     """
     return keywords_of(selection.fn, _history(selection)) | _added(selection)

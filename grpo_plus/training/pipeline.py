@@ -80,7 +80,7 @@ class Pipeline:
         self, recipe: Recipe, step_scorer: StepScorer | None, write_report: WriteReport, hooks: Sequence[Hook] = ()
     ) -> None:
         """Build each stage after those that it is built from."""
-        self.hooks = hooks
+        self.hooks, self.environments = hooks, bool(recipe.environments)
         self.rank_check, self.resume_check = RankCheck(recipe), ResumeCheck(recipe)
         self.generation_batch = GenerationBatch()
         self.data_position = DataPosition(self.generation_batch, self.resume_check)
@@ -132,7 +132,8 @@ class Pipeline:
 
     def problems(self, setup: Setup) -> list[Problem]:
         """Problems of the trainer's arguments."""
-        data = filter(None, (data_problem(*each) for each in setup.datasets()))
+        owned = setup.rows_may_grow or self.environments
+        data = filter(None, (data_problem(*each, owned=owned) for each in setup.datasets()))
         own = [*name_problems(self.stages), *data, *reward_problems(setup.rewards()), *setup.too_few_rows()]
         return [*own, *(one for stage in self.stages for one in stage.problems(setup))]
 

@@ -107,9 +107,14 @@ def reward_problems(functions: Sequence[Any]) -> list[str]:
 _QUESTIONS = ("question", "problem", "instruction", "query", "input", "text", "messages", "conversations")
 
 
-def data_problem(name: str, rows: Any, columns: Sequence[str]) -> str:
-    """The reason why TRL cannot read the prompts of a dataset, by its columns and first row; empty if it can."""
+def data_problem(name: str, rows: Any, columns: Sequence[str], *, owned: bool = False) -> str:
+    """The reason why TRL cannot read the prompts of a dataset, by its columns and first row; empty if it can.
+
+    ``owned``: an environment writes the prompts of rows that have none.
+    """
     if getattr(rows, "format", {}).get("type") == "custom":  # a transform may add them
+        return ""
+    if owned and "prompt" not in columns:
         return ""
     if "prompt" in columns:
         return (

@@ -34,7 +34,7 @@ def test_a_run_is_evaluated_as_it_measured_itself(cli, run, folder, tmp_path):
     # Flags override; a prompt of one's own replaces that of the run where they say the same.
     cli.done(
         "eval", run, *common, "--out", tmp_path / "own.jsonl", "--user", "{answer}?", "--system", "Be long.",
-        "--max-completion-length", "3", "--temperature", "0",
+        "--max-completion-length", "3", "--temperature", "0.1",
     )  # fmt: skip
     own = samples(tmp_path / "own.jsonl")
     assert "Be long." in json.dumps(own[0]["prompt"])

@@ -126,7 +126,8 @@ def test_an_environment_of_the_config_is_trls_in_text_ids_masks_and_rewards(both
     same(*both({"environment_factory": own.Counting}, {"config": {"environment": COUNTING}}, **limit))
 
 
-def test_environments_by_column_are_trls(both, say, given):
+@pytest.mark.parametrize("prompts", ["of rows", "of environments"])
+def test_environments_by_column_are_trls(both, say, given, prompts):
     def answer(prompt, row):
         if turn_of(prompt) >= 2:
             return "done<|im_end|>"
@@ -134,6 +135,7 @@ def test_environments_by_column_are_trls(both, say, given):
 
     say(answer)
     data = given()["train_dataset"]
+    data = data if prompts == "of rows" else data.remove_columns("prompt")
     data = data.add_column("environment", ["counting", "shouting"] * 4)
     stock = {"environment_factory": {"counting": own.Counting, "shouting": own.Other}, "train_dataset": data}
     several = {"counting": COUNTING, "shouting": {"name": OTHER, "timeout": 5}}

@@ -271,7 +271,7 @@ def test_a_checkpoint_whose_state_does_not_fit_is_refused(build, checkpoint, nam
 def test_state_that_is_no_json_is_refused_when_it_is_saved_and_its_checkpoint_is_not_whole(
     checkpoint, tmp_path, state, said
 ):
-    with pytest.raises(StateError, match=f"the state of the hook 'counter' must consist of JSON values: .*{said}"):
+    with pytest.raises(StateError, match=f"the state of the stage 'counter' must consist of JSON values: .*{said}"):
         checkpoint([type("Unwritable", (Counter,), {"state_dict": lambda _: state})()])
     assert not is_intact(tmp_path / "out" / "checkpoint-2")
 

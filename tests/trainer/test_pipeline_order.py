@@ -61,6 +61,7 @@ FREE = {
     "sample_and_score: self.tools.sessions(rows), <> self.allowed_tokens.of_round(),": OTHER,
     "sample: if self.round is not None and self.round.prompt_ids is None:  # later turns continue completions <> with self.clock.sampling():": OTHER,
     "sample: self.tools.begin_calls(prompt_ids, turn[0]) <> return turn": "test_calling",
+    "score: self.retry.scoring(), <> self.tools.rewarding(turns),": OTHER,
     "score: self.tools.rewarding(turns), <> self.verifiers.scoring(completions),": OTHER,
     "step: for hook in reversed(self.hooks): <> collecting = nullcontext() if self.critic is None else self.critic.collecting()": OTHER,
     "loss: if self.critic is not None and (zero := self.critic.without_policy()) is not None: <> compute: Compute = partial(self.objective.loss, trl)": OTHER,
@@ -216,7 +217,7 @@ def differs(train, expected, swap):
     for name in list(order):
         if name not in results:
             results[name] = train(name)
-        if train(name, SWAPS[swap]) != results[name]:
+        if train(name, SWAPS[swap]) != results[name] and train(name) == results[name]:
             order.remove(name)
             order.insert(0, name)
             return True

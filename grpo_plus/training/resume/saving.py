@@ -29,9 +29,9 @@ class Saving:
     ``failed`` is the reason why the last checkpoint was not written, or None.
     """
 
-    def __init__(self, host: Host, hooks: Sequence[TrainerStage]) -> None:
+    def __init__(self, host: Host, stages: Sequence[TrainerStage]) -> None:
         self.failed: FailedWrite | None = None
-        self._host, self._hooks = host, hooks
+        self._host, self._stages = host, stages
         self._failures = 0  # in a row
         self._problems: list[FailedWrite] | None = None  # a list while a checkpoint is being written
         self._args: Any = None
@@ -63,7 +63,7 @@ class Saving:
         return self._problems is not None
 
     def save(self, folder: Path, rest: Callable[[], None]) -> None:
-        """Save a checkpoint: the state of the hooks, TRL's files (``rest``), and the manifest.
+        """Save a checkpoint: the state of the stages, TRL's files (``rest``), and the manifest.
 
         Every process takes part, and all end with the same ``failed``.
         """
@@ -115,7 +115,7 @@ class Saving:
         if problem := self._agreed():  # before any process writes into the folder
             return problem
         with self.collect_write_errors():
-            state.save(self._hooks, folder, rank=args.process_index, write=args.should_save)
+            state.save(self._stages, folder, rank=args.process_index, write=args.should_save)
         with self.collect_write_errors():
             rest()
         if problem := self._agreed():

@@ -1,4 +1,4 @@
-"""The state of hooks in checkpoints: a JSON file and safetensors, refused if they do not fit."""
+"""The state of stages in checkpoints: a JSON file and safetensors, refused if they do not fit."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,39 +23,41 @@ VERSION = 2
 
 
 class StateError(ConfigError):
-    """The state of a hook cannot be saved, or that of a checkpoint does not fit the run."""
+    """The state of a stage cannot be saved, or that of a checkpoint does not fit the run."""
 
 
-def tensor_file(hook: TrainerStage, rank: int) -> str:
-    """Return the name of the file with the tensors of a hook."""
-    return f"grpo_plus_{hook.name}_{rank}.safetensors" if hook.rank_local else f"grpo_plus_{hook.name}.safetensors"
+def tensor_file(stage: TrainerStage, rank: int) -> str:
+    """Return the name of the file with the tensors of a stage."""
+    return f"grpo_plus_{stage.name}_{rank}.safetensors" if stage.rank_local else f"grpo_plus_{stage.name}.safetensors"
 
 
-def save(hooks: Sequence[TrainerStage], folder: Path, *, rank: int, write: bool) -> None:
-    """Save the state of all hooks in a checkpoint's folder. Every rank takes part; one of them has to ``write``.
+def save(stages: Sequence[TrainerStage], folder: Path, *, rank: int, write: bool) -> None:
+    """Save the state of all stages in a checkpoint's folder. Every rank takes part; one of them has to ``write``.
 
     The JSON file is the first of a checkpoint to be written.
     """
     parts: dict[str, dict[str, Any]] = {}
     tensors: dict[str, dict[str, Any]] = {}
-    for hook in hooks:
-        state, arrays = hook.state_dict(), hook.tensors()
+    for stage in stages:
+        state, arrays = stage.state_dict(), stage.tensors()
         mine = [{"state": state, "tensors": sorted(arrays)}]
-        ranks = gather_objects(mine) if hook.rank_local else mine
+        ranks = gather_objects(mine) if stage.rank_local else mine
         if not any(one["state"] or one["tensors"] for one in ranks):
             continue
-        part: dict[str, Any] = {"version": hook.state_version, "identity": hook.identity}
-        part |= {"ranks": [one["state"] for one in ranks]} if hook.rank_local else {"state": state}
+        part: dict[str, Any] = {"version": stage.state_version, "identity": stage.identity}
+        part |= {"ranks": [one["state"] for one in ranks]} if stage.rank_local else {"state": state}
         if any(one["tensors"] for one in ranks):
-            part["tensors"] = [one["tensors"] for one in ranks] if hook.rank_local else sorted(arrays)
-        parts[hook.name] = part
-        if arrays and (write or hook.rank_local):
-            tensors[tensor_file(hook, rank)] = arrays
+            part["tensors"] = [one["tensors"] for one in ranks] if stage.rank_local else sorted(arrays)
+        parts[stage.name] = part
+        if arrays and (write or stage.rank_local):
+            tensors[tensor_file(stage, rank)] = arrays
         try:
             _check_keys(part)
             json.dumps(part)
         except (TypeError, ValueError) as error:
-            raise StateError([f"the state of the hook {hook.name!r} must consist of JSON values: {error}."]) from error
+            raise StateError(
+                [f"the state of the stage {stage.name!r} must consist of JSON values: {error}."]
+            ) from error
     if write:
         write_atomic(folder / FILE, json.dumps({"version": VERSION, "parts": parts}, indent=2) + "\n")
     for name, arrays in tensors.items():
@@ -75,28 +77,28 @@ def _check_keys(value: Any) -> None:
             _check_keys(item)
 
 
-def load(hooks: Sequence[TrainerStage], checkpoint: Path, *, rank: int, processes: int, anew: bool = False) -> None:
-    """Load the state of all hooks from a checkpoint's folder.
+def load(stages: Sequence[TrainerStage], checkpoint: Path, *, rank: int, processes: int, anew: bool = False) -> None:
+    """Load the state of all stages from a checkpoint's folder.
 
-    ``anew``: hooks whose state is missing or another part's begin anew.
+    ``anew``: stages whose state is missing or another part's begin anew.
 
     Raises:
         StateError: names the checkpoint and every part of it that does not fit.
     """
-    stateful = {hook.name: hook for hook in hooks if hook.state_dict()}
+    stateful = {stage.name: stage for stage in stages if stage.state_dict()}
     parts = read(checkpoint)
-    able = {hook.name: hook for hook in hooks if hook.name in stateful or _loads(hook)}  # some have no state yet
+    able = {stage.name: stage for stage in stages if stage.name in stateful or _loads(stage)}  # some have no state yet
     misfits = {name: _lacking(name, parts[name]) for name in sorted(parts.keys() - able.keys())}
     problems = []
-    for name, hook in able.items():
+    for name, stage in able.items():
         if name not in parts:
-            if name in stateful and not hook.begins_anew:
+            if name in stateful and not stage.begins_anew:
                 misfits[name] = f"it holds no state of {name!r}"
-        elif misfit := _misfit(hook, parts[name], processes):
+        elif misfit := _misfit(stage, parts[name], processes):
             misfits[name] = misfit
         else:
             try:
-                _load(hook, parts[name], checkpoint, rank=rank)
+                _load(stage, parts[name], checkpoint, rank=rank)
             except (ValueError, TypeError, KeyError, AttributeError, OSError, SafetensorError) as error:
                 if name in stateful:
                     problems.append(f"its state of {name!r} cannot be read: {type(error).__name__}: {error}")
@@ -108,21 +110,21 @@ def load(hooks: Sequence[TrainerStage], checkpoint: Path, *, rank: int, processe
         raise _refusal(checkpoint, problems)
 
 
-def _load(hook: TrainerStage, part: Mapping[str, Any], checkpoint: Path, *, rank: int) -> None:
-    """Load a hook's part."""
-    if state := part["ranks"][rank] if hook.rank_local else part["state"]:
-        hook.load_state_dict(state)
+def _load(stage: TrainerStage, part: Mapping[str, Any], checkpoint: Path, *, rank: int) -> None:
+    """Load a stage's part."""
+    if state := part["ranks"][rank] if stage.rank_local else part["state"]:
+        stage.load_state_dict(state)
     names = part.get("tensors") or []
-    if expected := (names[rank] if names and hook.rank_local else names):
-        tensors = load_file(checkpoint / tensor_file(hook, rank))
+    if expected := (names[rank] if names and stage.rank_local else names):
+        tensors = load_file(checkpoint / tensor_file(stage, rank))
         if sorted(tensors) != sorted(expected):
-            raise ValueError(f"{tensor_file(hook, rank)} holds other tensors than were saved")
-        hook.load_tensors(tensors)
+            raise ValueError(f"{tensor_file(stage, rank)} holds other tensors than were saved")
+        stage.load_tensors(tensors)
 
 
-def _loads(hook: TrainerStage) -> bool:
-    """Return True if a hook can load a state."""
-    return bool(hook.name) and type(hook).load_state_dict is not TrainerStage.load_state_dict
+def _loads(stage: TrainerStage) -> bool:
+    """Return True if a stage can load a state."""
+    return bool(stage.name) and type(stage).load_state_dict is not TrainerStage.load_state_dict
 
 
 def _lacking(name: str, part: Any) -> str:
@@ -130,7 +132,7 @@ def _lacking(name: str, part: Any) -> str:
 
 
 def read(checkpoint: Path) -> dict[str, Any]:
-    """Read the parts of a checkpoint's state file by hook; empty for one of TRL's own trainer."""
+    """Read the parts of a checkpoint's state file by stage; empty for one of TRL's own trainer."""
     path = checkpoint / FILE
     if not path.exists():
         return {}
@@ -144,17 +146,17 @@ def read(checkpoint: Path) -> dict[str, Any]:
     raise _refusal(checkpoint, [f"{FILE} is of version {version!r}, and this release reads {VERSION}"])
 
 
-def _misfit(hook: TrainerStage, part: Any, processes: int) -> str | None:
-    """Return the reason why a part of a checkpoint is not the hook's own, or None."""
-    kind = "ranks" if hook.rank_local else "state"
+def _misfit(stage: TrainerStage, part: Any, processes: int) -> str | None:
+    """Return the reason why a part of a checkpoint is not the stage's own, or None."""
+    kind = "ranks" if stage.rank_local else "state"
     if not isinstance(part, dict) or kind not in part:
-        return f"its state of {hook.name!r} is not complete"
-    if part.get("version") != hook.state_version:
-        return f"its state of {hook.name!r} is of version {part.get('version')!r}, expected {hook.state_version}"
-    if part.get("identity") != hook.identity:
-        return f"its state of {hook.name!r} belongs to {_identity(part)}, expected {hook.identity!r}"
-    if hook.rank_local and len(part["ranks"]) != processes:
-        return f"its state of {hook.name!r} is that of {len(part['ranks'])} processes, and this run has {processes}"
+        return f"its state of {stage.name!r} is not complete"
+    if part.get("version") != stage.state_version:
+        return f"its state of {stage.name!r} is of version {part.get('version')!r}, expected {stage.state_version}"
+    if part.get("identity") != stage.identity:
+        return f"its state of {stage.name!r} belongs to {_identity(part)}, expected {stage.identity!r}"
+    if stage.rank_local and len(part["ranks"]) != processes:
+        return f"its state of {stage.name!r} is that of {len(part['ranks'])} processes, and this run has {processes}"
     return None
 
 
@@ -164,7 +166,7 @@ def _identity(part: Any) -> str:
 
 def _refusal(checkpoint: Path, problems: Sequence[str]) -> StateError:
     text = (
-        f"the checkpoint {checkpoint} does not fit this run: {'; '.join(problems)}. Resume with the config, hooks, "
+        f"the checkpoint {checkpoint} does not fit this run: {'; '.join(problems)}. Resume with the config, stages, "
         "number of processes and release that saved it; or start a new run from its weights: "
         f"model_name_or_path: {checkpoint}."
     )

@@ -189,8 +189,8 @@ class Verifiers(TrainerStage):
         if training in self._rows_checked:
             return
         self._rows_checked.add(training)
-        name, columns = "the dataset", list(row)
-        problems = [data_problem(name, [row], columns), *self._missing(name, columns, training=training)]
+        name, columns, owned = "the dataset", list(row), self._rows_may_grow or bool(self._recipe.environments)
+        problems = [data_problem(name, [row], columns, owned=owned), *self._missing(name, columns, training=training)]
         if text := " ".join(filter(None, problems)):
             raise ColumnError(text)
 
