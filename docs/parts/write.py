@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grpo_plus.cli.plugins import PartKind, file_text, formula_of, kinds, own_text, shown_tool
+from grpo_plus.cli.plugins import PartKind, file_text, formula_of, kinds, own_text
 from grpo_plus.objectives import piece_registries
 from grpo_plus.objectives.compose import SELECTORS, _kl
 from grpo_plus.recipe.forms import PARTS_FILE
 from grpo_verifiers.options import keywords_of
+from grpo_verifiers.tools.registry import show_part
 
 COMMAND = "python docs/parts/write.py"
 GENERATED = f"<!-- Written from the docstrings by `{COMMAND}`: change those, and run it again. -->"
@@ -149,7 +150,7 @@ def reference(kind: PartKind, name: str) -> Reference:
     meanings = {**other.arguments, **main.arguments}
     for each in kind.keywords(value)[1]:
         meanings = {**read_docs(own_text(each)).arguments, **meanings}
-    tool = shown_tool(name) if kind.page == "tools" else None
+    tool = show_part(name) if kind.page == "tools" else None
     return Reference(
         kind=kind.words,
         name=name,

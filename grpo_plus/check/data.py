@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.check.finding import CheckFinding
-from grpo_plus.check.golds import GOLD, gold_findings, reaches_out, trial_findings
+from grpo_plus.check.golds import GOLD, gold_findings, reaches_out
 from grpo_plus.check.rows import is_empty, length_findings, prompt_length, row_findings, text_lengths
 from grpo_plus.check.tokens import Files, context_of, model_files, template_findings, token_findings
 from grpo_plus.recipe.recipe import recipe_of, schemas_of
@@ -109,19 +109,12 @@ def check_arguments(
         other[0] if other else None,
         getattr(tokenizer, "tokenizer", tokenizer),
         None if config is None else context_of(config),
-        template_keywords(args, train_data),
         grows,
     )
     yield from check.quick()
     if not files.failed and files.tokenizer is not None:
         yield from token_findings(files.name, files)
         yield from check.template(files)
-
-
-def template_keywords(args: Any, data: Data) -> dict[str, Any]:
-    """Return the keywords for the chat template: those of the config, and the tools of the first row."""
-    tools = schemas_of(recipe_of(args), {name: values[0] for name, values in data.sample.items() if values})
-    return {**(args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
 
 
 @dataclass(frozen=True)
@@ -134,8 +127,14 @@ class DataCheck:
     evaluated: Data | None = None
     tokenizer: Any = None
     context: int | None = None
-    template_keywords: Mapping[str, Any] = field(default_factory=dict)
     grows: bool = False
+
+    @property
+    def template_keywords(self) -> dict[str, Any]:
+        """Keywords for the chat template: those of the config, and the tools of the first row."""
+        first = {name: values[0] for name, values in self.data.sample.items() if values}
+        tools = schemas_of(recipe_of(self.args), first)
+        return {**(self.args.chat_template_kwargs or {}), **({"tools": tools} if tools else {})}
 
     def quick(self) -> Iterator[CheckFinding]:
         """Check all rows, and the lengths of the sample and of the longest prompts."""
@@ -158,7 +157,8 @@ class DataCheck:
         if any(prompt is None for prompt in chosen.values()) or (chat and tokenizer.chat_template is None):
             return
         try:
-            sizes = {row: prompt_length(tokenizer, prompt, self.template_keywords) for row, prompt in chosen.items()}
+            keywords = self.template_keywords
+            sizes = {row: prompt_length(tokenizer, prompt, keywords) for row, prompt in chosen.items()}
         except Exception:  # noqa: BLE001 - a template that refuses a prompt, which is a finding of its own
             return
         exact = [part.verifier for part in self.parts if part.entry.name == "exact"]  # the rest may read a part of it
@@ -212,14 +212,10 @@ class DataCheck:
         places = [data.places[row] for row in rows]
         if not rows:
             return
-        findings = gold_findings(verifier, columns, places, prompts, seconds=SECONDS if quickly else None)
-        if findings is None:
-            unchecked(f"golds of {label}: it has none to check")
-            findings = trial_findings(verifier, columns, prompts)
-        yield from findings
+        seconds = SECONDS if quickly else None
+        yield from gold_findings(verifier, columns, places, prompts, unchecked=unchecked, seconds=seconds)
 
     def _is_for(self, label: str, row: int) -> bool:
-        """Return True if the row of the sample belongs to the verifier."""
         column = self.args.verifier_column
         rewards = any(part.label == label for part in self.args.recipe.verifiers)
         return not column or not rewards or self.data.sample.get(column, [label] * (row + 1))[row] == label

@@ -6,7 +6,7 @@ scores above an empty completion.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from grpo_plus.check.finding import CheckFinding, FindingKind, ok, problem, warning
@@ -107,10 +107,12 @@ def gold_findings(
     places: Sequence[int],
     prompts: Sequence[Any],
     *,
+    unchecked: Callable[[str], None],
     seconds: float | None = None,
-) -> list[CheckFinding] | None:
-    """Check the golds of rows (as columns), with one finding for each kind of fault; None for a verifier without golds.
+) -> list[CheckFinding]:
+    """Check the golds of rows (as columns), with one finding for each kind of fault.
 
+    A verifier without golds, which is reported to ``unchecked``, judges a completion on each of `TRIALS` rows.
     ``places`` are the indices of the rows in the data. Trials that would take more than about ``seconds`` are of fewer
     rows.
     """
@@ -118,39 +120,28 @@ def gold_findings(
     try:
         names = [name for name in dict.fromkeys(verifier.gold_columns.values()) if name in columns]
         report = verifier.check_golds({name: columns[name] for name in names})
+        column = {**verifier.optional_columns, **verifier.required_columns}.get(GOLD)
         if report is not None:
             faults = _report_faults(report, places)
-        else:
-            column = {**verifier.optional_columns, **verifier.required_columns}.get(GOLD)
-            if column is None or column not in columns:
-                return None
+        elif column is not None and column in columns:
             faults, tried = _trial_faults(verifier, columns, places, prompts, column, seconds)
+        else:
+            unchecked(f"golds of {verifier.label}: it has none to check")
+            rows = range(min(TRIALS, len(prompts)))
+            _scores(verifier, columns, prompts, rows, [FORMS[row].format("1" * row) for row in rows])
+            return [TRIED.at(thing, f"{len(rows)} rows tried")]
     except AllFailedError as error:
         return [FAILS.at(thing, error)]
     except Exception as error:  # noqa: BLE001 - a verifier may raise anything; the other checks go ahead
         return [UNCHECKED.at(thing, f"{type(error).__name__}: {error}")]
     findings = []
     for kind in _FAULTS:
-        if rows := [(row, text) for of, row, text in faults if of is kind]:
-            shown = "; ".join(f"row {row}: {text}" for row, text in rows[:SHOWN]) + "; …" * (len(rows) > SHOWN)
-            value = f"{len({row for row, _ in rows})} of {tried} rows: {shown}"
-            value = f"none of {tried} rows; {rows[0][1]}" if kind is NONE_ACCEPTED else value
-            findings.append(kind.of_rows(thing, value, len({row for row, _ in rows}) / tried))
+        if bad := [(row, text) for of, row, text in faults if of is kind]:
+            shown = "; ".join(f"row {row}: {text}" for row, text in bad[:SHOWN]) + "; …" * (len(bad) > SHOWN)
+            value = f"{len({row for row, _ in bad})} of {tried} rows: {shown}"
+            value = f"none of {tried} rows; {bad[0][1]}" if kind is NONE_ACCEPTED else value
+            findings.append(kind.of_rows(thing, value, len({row for row, _ in bad}) / tried))
     return findings or [GOLDS.at(thing, f"{tried} rows tried")]
-
-
-def trial_findings(
-    verifier: Verifier, columns: Mapping[str, Sequence[Any]], prompts: Sequence[Any]
-) -> list[CheckFinding]:
-    """Have a verifier without golds judge a completion on each of `TRIALS` rows."""
-    thing, rows = f"verifier {verifier.label}", range(min(TRIALS, len(prompts)))
-    try:
-        _scores(verifier, columns, prompts, rows, [FORMS[row].format("1" * row) for row in rows])
-    except AllFailedError as error:
-        return [FAILS.at(thing, error)]
-    except Exception as error:  # noqa: BLE001 - a verifier may raise anything; the other checks go ahead
-        return [UNCHECKED.at(thing, f"{type(error).__name__}: {error}")]
-    return [TRIED.at(thing, f"{len(rows)} rows tried")]
 
 
 def _report_faults(report: Any, places: Sequence[int]) -> list[Fault]:

@@ -66,7 +66,8 @@ def _advantages(
 
 def _table(rows: Mapping[str, Sequence[float]]) -> list[str]:
     width = max(map(len, rows), default=0) + 2
-    return [f"  {name:<{width}}{_row(row)}" for name, row in rows.items()]
+    cells = {name: "  ".join(f"{value:10.6g}" for value in row) for name, row in rows.items()}
+    return [f"  {name:<{width}}{text}" for name, text in cells.items()]
 
 
 def _chosen(config: "GRPOPlusConfig", functions: Sequence[str]) -> "tuple[Estimator, Mapping[str, Any]]":
@@ -99,6 +100,9 @@ Rows = dict[str, Sequence[float]]
 
 def _numbers(config: "GRPOPlusConfig", sample: SampleGroup, functions: Sequence[str]) -> tuple[list[str], Rows]:
     """Return lines and numbers on the advantages of the sample; no numbers if the sample is not enough for them."""
+    from grpo_plus.advantages import compute_advantages
+    from grpo_plus.training.batch import per_completion
+
     estimator, keywords = _chosen(config, functions)
     parts = [part for part, _ in config.recipe.estimator_parts]
     if config.recipe.step_sources is not None:
@@ -108,19 +112,8 @@ def _numbers(config: "GRPOPlusConfig", sample: SampleGroup, functions: Sequence[
         return [f"  its numbers need each reward by itself: --rewards 'A,B;C,D', a list for each of {listed}"], {}
     valued = any(part.reads_values for part in parts)
     lines = ["  the critic's values are assumed to be the mean reward"] if valued else []
-    more, rows = _computed(config, sample.valued() if valued else sample, estimator, keywords)
-    return lines + more, rows
-
-
-def _computed(
-    config: "GRPOPlusConfig", sample: SampleGroup, estimator: "Estimator", keywords: Mapping[str, Any]
-) -> tuple[list[str], Rows]:
-    from grpo_plus.advantages import compute_advantages
-    from grpo_plus.training.batch import per_completion
-
-    lines: list[str] = []
     rows: Rows = {}
-    table = sample.table()
+    table = sample.table(valued=valued)
     values = compute_advantages(estimator, table, **keywords)
     if sample.summed:
         formula = " + ".join(f"{weight:g}·{name}" for name, weight in sample.summed)
@@ -142,28 +135,22 @@ def _computed(
 
 
 def _objective_lines(config: "GRPOPlusConfig") -> list[str]:
+    from grpo_plus.recipe.choice import ConfigFacts
+
     objective = config.recipe.objective
     if objective is None:
-        title = f"objective: TRL's own loss (loss_type: {config.loss_type}, beta: {config.beta})"
-        return [title, *_update_line(config)]
-    lines = [
-        f"objective: {config.recipe.names['objective']}",
-        *(f"  {line}" for line in objective.formula().splitlines()),
-    ]
-    lines += _update_line(config) if objective.ratio.piece.name != "none" else []
+        lines = [f"objective: TRL's own loss (loss_type: {config.loss_type}, beta: {config.beta})"]
+    else:
+        formula = objective.formula().splitlines()
+        lines = [f"objective: {config.recipe.names['objective']}", *(f"  {line}" for line in formula)]
+    has_ratio = objective is None or objective.ratio.piece.name != "none"
+    if has_ratio and not ConfigFacts(config, config.recipe).off_policy:
+        fresh = "every update is on fresh completions (num_iterations, steps_per_generation)"
+        lines.append(f"  {fresh}: the ratio is 1 throughout")
     return lines
 
 
-def _update_line(config: "GRPOPlusConfig") -> list[str]:
-    from grpo_plus.recipe.choice import ConfigFacts
-
-    if ConfigFacts(config, config.recipe).off_policy:
-        return []
-    return ["  every update is on fresh completions (num_iterations, steps_per_generation): the ratio is 1 throughout"]
-
-
 def _option_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return a line of settings for each part without a formula."""
     recipe = config.recipe
     parts = {"critic": recipe.critic, "reward_model": recipe.reward_model}
     lines = [f"{name}: {_settings(asdict(options))}" for name, options in parts.items() if options is not None]
@@ -275,12 +262,7 @@ def _settings(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}: {value}" for key, value in values.items() if value not in (None, {}, ()))
 
 
-def _row(values: Sequence[float]) -> str:
-    return "  ".join(f"{value:10.6g}" for value in values)
-
-
 def _selection_lines(config: "GRPOPlusConfig") -> list[str]:
-    """Return the selection and its bias."""
     from grpo_plus.recipe.choice import divides_by_tokens
 
     selected = config.recipe.selection

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ LENGTH = 10
 class SampleGroup:
     """A group: ``columns`` has one list for each reward, with one number a completion.
 
-    ``lengths`` are in tokens. ``values`` has a critic's value before each token. ``summed`` has names and weights of
-    the rewards whose weighted sum is the only column.
+    ``lengths`` are in tokens. ``summed`` has names and weights of the rewards whose weighted sum is the only column.
     """
 
     names: Sequence[str]
@@ -26,21 +25,17 @@ class SampleGroup:
     columns: Sequence[Sequence[float]]
     lengths: Sequence[int]
     summed: Sequence[tuple[str, float]] = ()
-    values: list[list[float]] | None = None
 
-    def table(self) -> "RewardTable":
-        """Return the reward table of the group, as in a trainer."""
+    def table(self, *, valued: bool = False) -> "RewardTable":
+        """Return the reward table of the group, as in a trainer; if ``valued``, each state has the mean reward."""
         from grpo_plus.advantages import RewardTable
 
+        values: list[list[float]] | None = None
+        if valued:
+            mean = self.table().totals().nanmean().nan_to_num(0.0)
+            values = [[float(mean)] * length for length in self.lengths]
         rows = list(map(list, zip(*self.columns, strict=True)))
-        return RewardTable.of(rows, lengths=self.lengths, weights=self.weights, names=self.names, values=self.values)
-
-    def valued(self) -> "SampleGroup":
-        """Return the group with the mean reward as the value of every state."""
-        totals = self.table().totals()
-        finite = totals[~totals.isnan()]
-        mean = float(finite.mean()) if len(finite) else 0.0
-        return replace(self, values=[[mean] * length for length in self.lengths])
+        return RewardTable.of(rows, lengths=self.lengths, weights=self.weights, names=self.names, values=values)
 
 
 def read_sample(rewards: str, lengths: str | None, config_rewards: Sequence[tuple[str, float]]) -> SampleGroup:
@@ -56,8 +51,13 @@ def read_sample(rewards: str, lengths: str | None, config_rewards: Sequence[tupl
     if any(len(column) != count for column in columns):
         counts = ", ".join(str(len(column)) for column in columns)
         raise ValueError(f"--rewards has lists of {counts} numbers: give each reward one number a completion.")
+    sizes = _numbers("--lengths", lengths) if lengths is not None else [float(LENGTH)] * count
+    if len(sizes) != count or not all(length >= 1 and length.is_integer() for length in sizes):
+        raise ValueError(
+            f"--lengths is {lengths!r}, expected a whole number of at least 1 for each of {count} rewards."
+        )
     names, weights, summed = _names(len(columns), config_rewards)
-    return SampleGroup(names, weights, columns, _lengths(lengths, count), summed)
+    return SampleGroup(names, weights, columns, [int(length) for length in sizes], summed)
 
 
 def _names(
@@ -75,13 +75,6 @@ def _names(
         f"--rewards has {count} lists, expected one for each reward of the config ({listed}), separated by semicolons, "
         "or a single one for their weighted sum."
     )
-
-
-def _lengths(text: str | None, count: int) -> list[int]:
-    values = _numbers("--lengths", text) if text is not None else [float(LENGTH)] * count
-    if len(values) != count or not all(length >= 1 and length.is_integer() for length in values):
-        raise ValueError(f"--lengths is {text!r}, expected a whole number of at least 1 for each of {count} rewards.")
-    return [int(length) for length in values]
 
 
 def _numbers(flag: str, text: str) -> list[float]:

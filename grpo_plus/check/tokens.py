@@ -58,11 +58,6 @@ class Files:
         """True for a vision model without a template in its tokenizer: its processor has it."""
         return hasattr(self.config, "vision_config") and getattr(self.tokenizer, "chat_template", None) is None
 
-    @property
-    def context(self) -> int | None:
-        """The maximum number of positions of the model; None without a limit."""
-        return context_of(self.config)
-
 
 def context_of(config: Any) -> int | None:
     """Return the maximum number of positions of a model; None without a limit."""
@@ -111,7 +106,7 @@ def token_findings(name: str, files: Files) -> Iterator[CheckFinding]:
     end = tokenizer.eos_token_id
     kind = str(getattr(config, "model_type", "unknown"))
     eos = "none" if end is None else f"{tokenizer.eos_token} ({end})"
-    yield MODEL.at(name, f"{kind}, context {files.context or 'without a limit'}, EOS {eos}")
+    yield MODEL.at(name, f"{kind}, context {context_of(config) or 'without a limit'}, EOS {eos}")
     last, vocabulary = max(tokenizer.get_vocab().values(), default=0), largest(config.get_text_config(), "vocab_size")
     if last >= (vocabulary or 0):
         yield OUTSIDE.at("tokenizer", f"largest id {last}, the model has {vocabulary or 0} embeddings")

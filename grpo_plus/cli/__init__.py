@@ -89,7 +89,6 @@ def _failed(text: str, code: int) -> int:
 
 
 def _redacted_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an uncaught exception as Python does, without secrets."""
     sys.stderr.write(redact_text("".join(traceback.format_exception(kind, error, trace))))
 
 

@@ -5,13 +5,13 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from trl import get_peft_config
 
-from grpo_plus.check.data import DataCheck, read_data, template_keywords
+from grpo_plus.check.data import DataCheck, read_data
 from grpo_plus.check.examination import ELSEWHERE, INVALID, NOTE, PART_FAILS, READ, Examination, refused_findings
 from grpo_plus.check.finding import CheckFinding, Severity
 from grpo_plus.check.fit import SHORT, fit_findings
@@ -21,12 +21,12 @@ from grpo_plus.check.memory import REPORTED, memory_lines, planned_run, storage_
 from grpo_plus.check.parts import part_lines
 from grpo_plus.check.sample import read_sample
 from grpo_plus.check.time import time_lines
-from grpo_plus.check.tokens import Files, model_files, token_findings
+from grpo_plus.check.tokens import Files, context_of, model_files, token_findings
 from grpo_plus.cli import UserError
 from grpo_plus.cli._arguments import Parsed, parse, reward_names
 from grpo_plus.cli._data import load_rows, model_path
 from grpo_plus.cli._gather import find_rows, problems_before_loading, resolve_rewards
-from grpo_plus.cli._notes import command_notes, load_notes, prompt_notes, slow_here
+from grpo_plus.cli._notes import adapter_notes, load_notes, prompt_notes, slow_here
 from grpo_plus.cli._parser import by_option, without
 from grpo_plus.cli._prompts import FORMATS, maker
 from grpo_plus.cli._quick_checks import on_cpu
@@ -34,6 +34,7 @@ from grpo_plus.cli._warm_start import warm_start_lines
 from grpo_plus.memory.estimate import GIB
 from grpo_plus.qlora.defaults import Device
 from grpo_plus.recipe.rewards import named_weights, weight_problems
+from grpo_plus.recipe.table import config_notes
 from grpo_verifiers.errors.frames import plugin_traceback
 from grpo_verifiers.errors.messages import unknown
 from grpo_verifiers.exec.runner import close_shared_runners
@@ -59,7 +60,9 @@ def check_config(
         examination.unchecked.append("data, model and memory: the config was refused")
         return None
     check = ConfigCheck(examination, parsed, words, options)
-    check.run_all([_with_advantage(words, name, options.own) for name in rivals], sections)
+    rest = without(words, ("--advantage",))  # with the keywords of the first one
+    rival_configs = [parse(PROG, [*rest, "--advantage", name], own=options.own).training for name in rivals]
+    check.run_all(rival_configs, sections)
     return str(parsed.training.output_dir)
 
 
@@ -74,11 +77,6 @@ def _split_rivals(words: Sequence[str]) -> tuple[list[str], list[str]]:
         if len(names) > 1 and not all(name.strip() for name in names):
             raise UserError(f"--advantage is {value!r}, expected names separated by commas.")
     return rest, rivals
-
-
-def _with_advantage(words: Sequence[str], name: str, own: Sequence[str]) -> Any:
-    """Return the training config with another estimator, without keywords of the first."""
-    return parse(PROG, [*without(words, ("--advantage",)), "--advantage", name], own=own).training
 
 
 def _read(arguments: Sequence[str], own: Sequence[str], *, traceback: bool) -> tuple[Parsed | None, list[CheckFinding]]:
@@ -106,7 +104,7 @@ class ConfigCheck:
         self.examination, self.parsed, self.arguments, self.options = examination, parsed, arguments, options
         self.args, self.script, self.model = parsed.training, parsed.script, parsed.model
         self.limit: int | None = None if options.all_rows else options.rows
-        self._loaded: dict[tuple[Any, ...], Any] = {}
+        self.load_rows = cache(load_rows)
 
     def run_all(self, rivals: Sequence[Any], sections: set[str]) -> None:
         """Check the sections, in the order of the report."""
@@ -166,24 +164,12 @@ class ConfigCheck:
             self.examination.unchecked.append("columns of the data: they belong to the section data")
         elif not (refused or earlier or self.files.failed):
             yield READ.at("config", "every check passed")
-        yield from (NOTE.at("config", note) for note in (*command_notes(self.parsed), *prompt_notes(self.parsed)))
+        notes = [*config_notes(self.args), *adapter_notes(self.parsed), *prompt_notes(self.parsed)]
+        yield from (NOTE.at("config", note) for note in notes)
 
     def _refusals(self) -> Iterator[CheckFinding]:
-        """Yield the problems that train reports before it loads a model."""
         for text in problems_before_loading(self.parsed, self.load_rows):
             yield from refused_findings(text, INVALID)
-
-    def load_rows(self, name: str, *where: Any, **more: Any) -> Any:
-        """Load rows once, and keep them or the error."""
-        key = (name, *where, *more.items())
-        if key not in self._loaded:
-            try:
-                self._loaded[key] = load_rows(name, *where, **more)
-            except UserError as error:
-                self._loaded[key] = error
-        if isinstance(rows := self._loaded[key], UserError):
-            raise rows
-        return rows
 
     def _refused(self, error: UserError) -> Iterator[CheckFinding]:
         """Yield the problems that train would report, unless the config already has these findings."""
@@ -226,8 +212,8 @@ class ConfigCheck:
         )
         files = Files() if self.files.failed else self.files
         second = further[0] if further else None
-        context = None if files.config is None else files.context
-        return DataCheck(self.args, data, parts, second, files.tokenizer, context, template_keywords(self.args, data))
+        context = None if files.config is None else context_of(files.config)
+        return DataCheck(self.args, data, parts, second, files.tokenizer, context)
 
     def _rows(self) -> Iterator[CheckFinding]:
         if self.data is not None:

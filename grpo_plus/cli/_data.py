@@ -20,7 +20,7 @@ from grpo_plus.cli import UserError
 from grpo_plus.recipe.values import no_utf8
 from grpo_plus.record import runs_near
 from grpo_verifiers.errors import PluginError
-from grpo_verifiers.errors.messages import counted, cut, short, unknown
+from grpo_verifiers.errors.messages import cut, short, unknown
 from grpo_verifiers.registry import import_reference, is_reference
 
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
@@ -258,26 +258,21 @@ def reach_hub() -> None:
 
 
 def _from_function(name: str, base: Path | None, field: str) -> Any:
-    from datasets import Dataset, DatasetDict, IterableDataset
+    from datasets import Dataset, IterableDataset
 
     rows = call_reference(field, name, base)
-    if isinstance(rows, Dataset | IterableDataset):
-        return {"train": rows}
-    origin = f"{field}: the function {name!r} returned"
-    if isinstance(rows, list):
-        invalid = next((row for row in rows if not isinstance(row, Mapping)), None)
-        if invalid is not None or not rows:
-            contents = f"a list with {invalid!r:.80}" if rows else "an empty list"
-            raise UserError(f"{origin} {contents}, expected rows: mappings of columns to values.")
-        try:
-            return DatasetDict({"train": Dataset.from_list(rows)})
-        except (ValueError, TypeError) as error:  # Arrow's errors are both
-            raise UserError(f"{origin} rows that do not fit one table: {type(error).__name__}: {error}") from error
-    if not isinstance(rows, Mapping):
-        raise UserError(f"{origin} {type(rows).__name__}, expected a Dataset, a list of rows or splits by name.")
-    if strange := [split for split, value in rows.items() if not isinstance(value, Dataset | IterableDataset)]:
-        raise UserError(f"{origin} splits that are no Dataset: {', '.join(map(repr, strange))}.")
-    return rows
+    origin, splits = f"{field}: the function {name!r} returned", dict[str, Any]()
+    for split, values in (rows if isinstance(rows, Mapping) else {"train": rows}).items():
+        splits[split] = values
+        if isinstance(values, list) and values and all(isinstance(row, Mapping) for row in values):
+            try:
+                splits[split] = Dataset.from_list(values)
+            except (ValueError, TypeError) as error:  # Arrow's errors are both
+                raise UserError(f"{origin} rows that do not fit one table: {type(error).__name__}: {error}") from error
+        elif not isinstance(values, Dataset | IterableDataset):
+            expected = "expected a Dataset, a list of rows (mappings of columns to values), or splits by name"
+            raise UserError(f"{origin} {values!r:.80} for the split {split!r}, {expected}.")
+    return splits
 
 
 def local_data(name: str, base: Path | None, field: str = "dataset_name") -> Path | None:
@@ -295,19 +290,6 @@ def local_data(name: str, base: Path | None, field: str = "dataset_name") -> Pat
             return path
     on_hub(name, f"{field}: the dataset {name!r}", f"{also}Give a file or folder, or a name on the hub.")
     return None
-
-
-def check_rows(rows: Any, args: Any) -> None:
-    """Raise `UserError` if the training rows do not fill a generation batch: the sampler drops an incomplete one."""
-    if not hasattr(rows, "__len__"):
-        return
-    needed = max(1, args.generation_batch_size // args.num_generations)
-    if len(rows) < needed:
-        raise UserError(
-            f"the training data has {counted(len(rows), 'row')}, but a generation batch takes {needed} prompts "
-            f"(generation_batch_size {args.generation_batch_size} / num_generations {args.num_generations}): add rows, "
-            "or lower per_device_train_batch_size or gradient_accumulation_steps."
-        )
 
 
 def pick_split(splits: Any, split: str, field: str) -> Any:

@@ -7,7 +7,6 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +37,11 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 """Errors of a file system without locks."""
 
 
-@dataclass(frozen=True)
-class RunStart:
-    """Start of a run: a checkpoint or none, messages about it, and ``done`` if nothing is left to train."""
+def start_of(args: Any, base: Path) -> tuple[Choice, list[str], bool]:
+    """Return the checkpoint of a run, if any, messages about it, and True if nothing is left to train.
 
-    choice: Choice
-    messages: tuple[str, ...] = ()
-    done: bool = False
-
-
-def start_of(args: Any, base: Path) -> RunStart:
-    """Return the start of a run with these arguments; ``base`` is the config's folder."""
+    ``base`` is the config's folder.
+    """
     folder = Path(args.output_dir)
     choice = resume_point(args.resume_from_checkpoint, folder, base)
     checkpoint, message = choice.checkpoint, ""
@@ -62,8 +55,8 @@ def start_of(args: Any, base: Path) -> RunStart:
         done = f"{checkpoint} is at the end of this run already: nothing is left to train"
         if str(args.resume_from_checkpoint).strip().lower() != AUTO:
             raise UserError(f"resume_from_checkpoint: {done}. Raise max_steps or num_train_epochs to train further.")
-        return RunStart(choice, (*choice.passed_over, f"{done}."), done=True)
-    return RunStart(choice, (*choice.passed_over, *filter(None, [message])))
+        return choice, [*choice.passed_over, f"{done}."], True
+    return choice, [*choice.passed_over, *filter(None, [message])], False
 
 
 def resume_point(value: Any, output_dir: Path, base: Path) -> Choice:

@@ -4,14 +4,14 @@ import asyncio
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
-from grpo_plus.cli._data import NO_MODEL, check_rows, import_function, load_rows, pick_split
+from grpo_plus.cli._data import NO_MODEL, import_function, load_rows, pick_split
 from grpo_plus.cli._prompts import check_columns
 from grpo_verifiers.errors.messages import cut, unknown
 from grpo_verifiers.files import restore_folder
@@ -39,6 +39,8 @@ def find_rows(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> tuple[A
     """Load all splits by name, and the selected ones by config field; ``load`` has the signature of `load_rows`."""
     from trl import get_dataset
 
+    from grpo_plus.training.hooks import Setup
+
     script, args = parsed.script, parsed.training
     if parsed.mixture.datasets:
         if script.dataset_name:
@@ -60,7 +62,8 @@ def find_rows(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> tuple[A
     sets = {field: pick_split(splits, split, field) for field, split in chosen.items()}
     for field, rows in sets.items():
         check_columns(rows, parsed.prompt, field)
-    check_rows(sets["dataset_train_split"], args)
+    if problems := Setup(None, None, args, sets["dataset_train_split"], None, {}).too_few_rows():
+        raise UserError(str(problems[0]))
     return splits, sets
 
 
@@ -144,46 +147,34 @@ def resolve_rewards(model: str | None, names: Sequence[str], base: Path) -> list
 
 def _checked(name: str, function: Any) -> Any:
     """Wrap a reward function to check its scores before the host converts them to a tensor."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
-
-        @functools.wraps(function)
-        async def scored_later(*arguments: Any, **columns: Any) -> Any:
-            count = _expected_count(columns)
-            try:
-                scores = await function(*arguments, **columns)
-            except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
-                # These would end the host's event loop, which would then wait forever.
-                reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-                raise UserError(f"reward_funcs: {name!r} ended its call with {reason}.") from error
-            return _check_scores(name, scores, count)
-
-        return scored_later
 
     @functools.wraps(function)
-    def scored(*arguments: Any, **columns: Any) -> Any:
-        count = _expected_count(columns)
-        return _check_scores(name, function(*arguments, **columns), count)
+    def scored(**columns: Any) -> Any:
+        count = len(columns["completions"])  # before the call, which may change its lists
+        return _check_scores(name, function(**columns), count)
 
-    return scored
+    @functools.wraps(function)
+    async def scored_later(**columns: Any) -> Any:
+        count = len(columns["completions"])
+        try:
+            return _check_scores(name, await function(**columns), count)
+        except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+            # These would end the host's event loop, which would then wait forever.
+            reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise UserError(f"reward_funcs: {name!r} ended its call with {reason}.") from error
+
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+    return scored_later if is_async else scored
 
 
-def _expected_count(columns: Mapping[str, Any]) -> int | None:
-    """Return the expected number of scores, counted before the call, which may change its lists."""
-    return len(columns["completions"]) if "completions" in columns else None
-
-
-def _check_scores(name: str, scores: Any, count: int | None) -> Any:
+def _check_scores(name: str, scores: Any, count: int) -> Any:
     """Return the scores if the host can use them; an integer beyond the largest float becomes infinity."""
-    if isinstance(scores, Sequence) and all(score is None or isinstance(score, Real) for score in scores):
-        if count is None or len(scores) == count:
-            return [_in_floats(score) for score in scores]
-        shown = f"{len(scores)} scores"
-    elif not isinstance(scores, Sequence | NoneType | Real) and (
-        count is None or tuple(getattr(scores, "shape", ())) == (count,)
-    ):
+    listed = isinstance(scores, Sequence) and all(score is None or isinstance(score, Real) for score in scores)
+    if listed and len(scores) == count:
+        return [_in_floats(score) for score in scores]
+    if not isinstance(scores, Sequence | NoneType | Real) and tuple(getattr(scores, "shape", ())) == (count,):
         return scores  # a tensor or an array
-    else:
-        shown = cut(repr(scores), 200)
+    shown = f"{len(scores)} scores" if listed else cut(repr(scores), 200)
     raise UserError(
         f"reward_funcs: {name!r} returned {shown}, expected a list of {count} numbers, one a completion (None: the "
         "reward does not apply)."

@@ -68,7 +68,6 @@ def _constants(owner: ast.ClassDef) -> dict[str, str]:
 
 
 def _value(node: ast.expr | None, constants: dict[str, str]) -> tuple[str, ast.expr | None]:
-    """Return default and metadata from a field's right-hand side."""
     if not isinstance(node, ast.Call):
         return ("required" if node is None else _text(node, constants)), None
     parts = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -84,7 +83,6 @@ def _value(node: ast.expr | None, constants: dict[str, str]) -> tuple[str, ast.e
 
 
 def _help(metadata: ast.expr | None) -> tuple[str, tuple[str, ...]]:
-    """Return the help text and the choices."""
     pairs = zip(metadata.keys, metadata.values, strict=True) if isinstance(metadata, ast.Dict) else ()
     parts = {key.value: value for key, value in pairs if isinstance(key, ast.Constant)}
     about, choices = parts.get("help", ast.Constant("")), parts.get("choices")
@@ -167,12 +165,6 @@ CODES = (
     "Exit codes: 0, 2 (a mistake), 3 (stop_on), 74 (checkpoint or model not written), 130 and 143 (Ctrl-C, SIGTERM)."
 )
 _WIDEST = 110
-
-
-def show(prog: str, *, everything: bool) -> int:
-    """Print the help, and return the exit code."""
-    print(text(prog, everything=everything))
-    return 0
 
 
 def text(prog: str, *, everything: bool) -> str:

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.check.tokens import thinks_by_default
-from grpo_plus.cli import UserError
 from grpo_plus.cli._prompts import FORMATS
 from grpo_plus.recipe.recipe import Recipe, recipe_of
-from grpo_plus.recipe.table import config_notes
 from grpo_plus.recipe.values import changed_fields
 from grpo_verifiers.registry import is_reference
 
@@ -21,11 +19,6 @@ if TYPE_CHECKING:
 ROOM_TO_THINK = 4096
 """Tokens that a thinking model commonly needs for a school mathematics problem."""
 _OF_ADAPTERS = ("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "use_rslora", "use_dora")
-
-
-def command_notes(parsed: "Parsed") -> list[str]:
-    """Return a sentence for each unused or surprising setting of a valid command line."""
-    return [*config_notes(parsed.training), *adapter_notes(parsed)]
 
 
 def adapter_notes(parsed: "Parsed") -> list[str]:
@@ -102,13 +95,6 @@ SMALL = "Qwen/Qwen2.5-0.5B-Instruct"
 """Model for trying a config on a CPU."""
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)(B|M)(?![A-Za-z0-9])", re.IGNORECASE)
 """The first size in a model's name: ``Qwen3-30B-A3B`` has 30 billion parameters, 3 of them at a time."""
-
-
-def download_lines(parsed: "Parsed") -> list[str]:
-    """Return the lines about downloads; raise `UserError` for the problem of `slow_here`."""
-    if problem := slow_here(parsed):
-        raise UserError(problem)
-    return load_notes(parsed)
 
 
 def slow_here(parsed: "Parsed") -> str:

@@ -97,11 +97,6 @@ def filled(text: str, row: Mapping[str, Any]) -> str:
     return _PIECE.sub(piece, text)
 
 
-def prompt_columns(prompt: Mapping[str, Any]) -> list[str]:
-    """Return the columns used for the prompts."""
-    return placeholders(prompt["user"]) if "user" in prompt else [prompt.get("column", "prompt")]
-
-
 _IN_A_FILE = {"column": "prompt: {column: …}", "user": "prompt: {user: …}"}
 
 
@@ -110,7 +105,7 @@ def check_columns(rows: Any, prompt: Mapping[str, Any], field: str, options: Map
     columns = rows.column_names or []
     if not columns:  # a stream without a list of columns
         return
-    for column in prompt_columns(prompt):
+    for column in placeholders(prompt["user"]) if "user" in prompt else [prompt.get("column", "prompt")]:
         if column in columns:
             continue
         if "user" in prompt:

@@ -171,7 +171,6 @@ def _value(kind: str, text: Any) -> Any:
 
 
 def _wrong_words(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the problems of texts that are no word of their option's enumeration."""
     words = {name: of for path in _ENUMERATIONS for name, of in static_words(source_file("transformers", path)).items()}
     for name, option in {**host_options(), **own_options()}.items():
         allowed = next((words[kind] for kind in option.kind.split(" | ") if kind in words), None)

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from grpo_plus.cli import UserError
@@ -38,18 +37,22 @@ def make_verifiers(options: argparse.Namespace) -> "list[Verifier]":
     from grpo_verifiers.verifying import load_plugins
 
     plugins = load_plugins(options.plugin)
-    entries, problems = read_entries([_read(text) for text in options.verifier], "--verifier")
+    items = [_read(text) for text in options.verifier]
+    entries, problems = read_entries(items, "--verifier")
     raise_all(problems)
     labels = [entry.label for entry in entries]
-    columns: dict[str, dict[str, str]] = {label: {} for label in labels}
-    keywords: dict[str, dict[str, Any]] = {label: {} for label in labels}
+    timeout = {} if options.timeout is None else {"timeout": options.timeout}
+    changed = {
+        entry.label: {**(item if isinstance(item, dict) else {"name": item}), "columns": {**entry.columns}, **timeout}
+        for entry, item in zip(entries, items, strict=True)
+    }
     for label, key, value in _pairs(options.option, "--option", labels):
         if label is None:
             raise UserError(
                 f"--option {key}={value} must name one of {', '.join(labels)}: write --option "
                 f"{labels[0]}.{key}={value}."
             )
-        keywords[label][key] = yaml.safe_load(value)
+        changed[label][key] = yaml.safe_load(value)
     plain = None
     for label, key, column in _pairs(options.column, "--column", labels):
         if label is None and plain is None:
@@ -59,20 +62,8 @@ def make_verifiers(options: argparse.Namespace) -> "list[Verifier]":
         if not reading:
             raise UserError(f"--column {key}={column}: none of {', '.join(labels)} has a parameter {key!r}.")
         for each in reading:
-            columns[each][key] = column
-    entries, problems = read_entries(
-        [
-            {
-                **{key: value for key, value in asdict(entry).items() if value is not None and key != "kwargs"},
-                **entry.kwargs,
-                **keywords[entry.label],
-                "columns": {**entry.columns, **columns[entry.label]},
-                "timeout": entry.timeout if options.timeout is None else options.timeout,
-            }
-            for entry in entries
-        ],
-        "--verifier",
-    )
+            changed[each]["columns"][key] = column
+    entries, problems = read_entries(changed.values(), "--verifier")
     raise_all(problems)
     parts, unfit = build_verifiers(entries, plugins)
     raise_all(unfit)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,15 +22,6 @@ RECORD = "_warm_start.json"
 Print = Callable[..., None]
 
 
-@dataclass(frozen=True)
-class InitialModel:
-    """Initial model of a run, with the folder of a warm-started adapter, and a few words for the model card."""
-
-    model: str
-    adapter: Path | None = None
-    fact: str | None = None
-
-
 def begin(  # noqa: PLR0917
     parsed: "Parsed",
     start: "Base",
@@ -39,9 +30,10 @@ def begin(  # noqa: PLR0917
     sets: Mapping[str, Any],
     resumed: Path | None,
     show: Print,
-) -> InitialModel:
+) -> tuple[str, Path | None, str | None]:
     """Make or reuse the warm start of a run; without one, return the model unchanged.
 
+    Returns the initial model, the folder of a warm-started adapter, and a few words for the model card.
     ``sets`` are the rows of the run with prompts, by config field. A ``resumed`` run keeps its own warm start.
     """
     from grpo_plus.checkpoints.folder import read_json
@@ -56,25 +48,25 @@ def begin(  # noqa: PLR0917
         if start_info is None:
             if enabled:
                 show(f"warm start: the run of {resumed} had none, and a resumed run makes none: it has no effect.")
-            return InitialModel(start.model)
+            return start.model, None, None
         show(f"warm start: that of the run of {resumed}, from {start_info['folder']}.")
     elif enabled:
         folder, adapter = _make(parsed, start, tokenizer, splits, sets, show)
         start_info = {"folder": str(folder.resolve()), "adapter": adapter}
     else:
         broadcast_from_main(lambda: record.unlink(missing_ok=True))
-        return InitialModel(start.model)
+        return start.model, None, None
     broadcast_from_main(lambda: _write(record, start_info))
     folder = Path(start_info["folder"])
     fact = f"supervised, {broadcast_from_main(lambda: headline(read_json(folder / FILE).get('facts', {})))}"
     if not start_info["adapter"]:
-        return InitialModel(str(folder), fact=fact)
+        return str(folder), None, fact
     if start.adapter is None:
         raise UserError(
             f"warm_start: the run of {resumed} trained an adapter from the beginning, which is in {folder}, and this "
             "config trains none: put use_peft and the options of LoRA back."
         )
-    return InitialModel(start.model, folder, fact)
+    return start.model, folder, fact
 
 
 def _earlier(checkpoint: Path) -> dict[str, Any] | None:

@@ -102,7 +102,6 @@ _READ_BY = {"config": ("rewards", "lengths"), "data": ("rows", "all_rows"), "mem
 
 
 def _refuse_idle(options: Namespace, parser: CommandParser, sections: set[str]) -> None:
-    """Refuse options of sections that --only leaves out."""
     for section, names in _READ_BY.items():
         for name in names if section not in sections else ():
             if getattr(options, name) != parser.get_default(name):

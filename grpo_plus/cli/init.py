@@ -92,9 +92,6 @@ def run(arguments: Sequence[str]) -> int:
     if options.recipe in (None, PREFIX, PREFIX.rstrip(":")):
         print(listing(PREFIX if options.recipe else ""))
         return 0
-    if options.recipe.startswith(PREFIX) and options.recipe not in RECIPES:
-        name = options.recipe.removeprefix(PREFIX)
-        raise UserError(f"{unknown('recipe by paper', name, PAPERS)} {PROG} {PREFIX} describes them.")
     if options.recipe not in RECIPES:
         raise UserError(f"{unknown('recipe', options.recipe, RECIPES)} {PROG} alone describes them.")
     recipe = RECIPES[options.recipe]

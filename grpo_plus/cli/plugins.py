@@ -21,6 +21,7 @@ from grpo_verifiers.errors.messages import short
 from grpo_verifiers.files import read_text
 from grpo_verifiers.options import hints_of, keywords_of, spell
 from grpo_verifiers.registry import Registry, import_reference, is_reference, source_of
+from grpo_verifiers.tools.registry import ENVIRONMENTS, TOOLS, show_part
 
 Keywords = tuple[Mapping[str, inspect.Parameter], tuple[Any, ...]]
 """Keywords that a config sets, and the functions whose docstrings and hints describe them."""
@@ -73,7 +74,7 @@ class PartKind:
         value = self.registry.get(name)
         parameters, functions = self.keywords(value)
         if self.page == "tools":
-            functions, names = (self.function(name),), shown_tool(name).keywords
+            functions, names = (self.function(name),), show_part(name).keywords
             parameters = {key: inspect.signature(functions[0]).parameters[key] for key in names}
         hints: dict[str, Any] = {}
         for fn in reversed(functions if parameters else ()):
@@ -83,13 +84,6 @@ class PartKind:
             default = "required" if each.default is each.empty else _yaml_word(each.default)
             shown[key] = f"{spell(hints.get(key, Any)).removeprefix('typing.')} ({default})"
         return shown
-
-
-def shown_tool(name: str) -> Any:
-    """Return a tool or environment with its methods and problems."""
-    from grpo_verifiers.tools.registry import show_part
-
-    return show_part(name)
 
 
 def file_text(fn: Any, name: str) -> str:
@@ -198,7 +192,6 @@ def kinds() -> list[PartKind]:
     from grpo_plus.objectives.schedule import SCHEDULES
     from grpo_plus.selection import selections
     from grpo_verifiers.steps import SEGMENTERS
-    from grpo_verifiers.tools.registry import ENVIRONMENTS, TOOLS
     from grpo_verifiers.verifying import REGISTRY
 
     unit = ("per", "group_relative", "scope", "reads_values", "reads_steps", "reads_states")
@@ -286,7 +279,8 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         names = _load_modules(options.plugins)
-        print(_in_full(names) if names else _list())
+        parts = [part for name in names for part in find(name)]
+        print("\n\n\n".join("\n\n".join(describe(*part)) for part in parts) if names else _list())
     except (VerifierError, TypeError) as error:
         raise UserError(str(error)) from error
     return 0
@@ -307,10 +301,6 @@ def _load_modules(words: Sequence[str]) -> list[str]:
     return [each for each in rest if each not in modules]
 
 
-def _in_full(words: Sequence[str]) -> str:
-    return "\n\n\n".join("\n\n".join(describe(*part)) for word in words for part in find(word))
-
-
 def describe(kind: PartKind, name: str) -> Iterator[str]:
     """Describe a part: its docstrings, formula, declared attributes, keywords, and an entry of a config."""
     value, fn = kind.registry.get(name), kind.function(name)
@@ -326,7 +316,7 @@ def describe(kind: PartKind, name: str) -> Iterator[str]:
     if kind.config and "Config:" not in "".join(texts):
         yield kind.config.format(name)
     if kind.page == "tools":
-        tool = shown_tool(name)
+        tool = show_part(name)
         yield from (json.dumps(method.schema["function"], indent=2, ensure_ascii=False) for method in tool.methods)
         yield from (f"cannot be used: {problem}" for problem in tool.problems)
 

@@ -121,7 +121,6 @@ def _compare(manifest: "SweepManifest", arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Parse the sweep's own options; return all other words, for every run."""
     parser = CommandParser(
         prog=PROG,
         description=__doc__,

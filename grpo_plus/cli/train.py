@@ -37,9 +37,10 @@ HOSTS = ("trl", "transformers", "accelerate", "peft", "torch", "tokenizers", "sa
 def run(arguments: Sequence[str]) -> int:
     """Check everything, then train in this process, or through ``accelerate launch`` if there are launch arguments."""
     if help_flags := {"-h", "--help", "--help-all", "--help_all"} & set(arguments):
-        from grpo_plus.cli._help import show
+        from grpo_plus.cli._help import text
 
-        return show(PROG, everything=bool(help_flags & {"--help-all", "--help_all"}))
+        print(text(PROG, everything=bool(help_flags & {"--help-all", "--help_all"})))
+        return 0
     if not arguments:
         raise UserError(f"give a config file: {PROG} config.yaml. grpo-plus init writes one.")
     from grpo_plus.cli._quick_checks import check_early, is_rank
@@ -61,7 +62,7 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     from packaging.version import Version
 
     from grpo_plus.cli._folder import claimed, clear, prepare, start_of
-    from grpo_plus.cli._notes import adapter_notes, download_lines
+    from grpo_plus.cli._notes import adapter_notes, load_notes, slow_here
     from grpo_plus.cli._quick_checks import quiet_bars
     from grpo_plus.trl.ranks import broadcast_from_main
     from grpo_verifiers.errors import ConfigError, VerifierError
@@ -72,28 +73,30 @@ def _train(parsed: "Parsed", arguments: Sequence[str]) -> int:
     if parsed.filled:
         _print("For a quantised base, options that were left unset:", *(f"  {default}" for default in parsed.filled))
     _print(*adapter_notes(parsed))
-    _print(*download_lines(parsed))
+    if slow := slow_here(parsed):
+        raise UserError(slow)
+    _print(*load_notes(parsed))
     quiet_bars()
     if script.torch_threads is not None:
         torch.set_num_threads(script.torch_threads)
     with claimed(folder):
-        start = broadcast_from_main(lambda: start_of(args, parsed.folder))
-        _print(*start.messages)
-        if start.done:
+        choice, messages, done = broadcast_from_main(lambda: start_of(args, parsed.folder))
+        _print(*messages)
+        if done:
             return 0
-        resumes, value = start.choice.checkpoint is not None, args.resume_from_checkpoint
+        resumes, value = choice.checkpoint is not None, args.resume_from_checkpoint
         old: list[Path] = []
         if _is_main():
             overwrite = args.overwrite_output_dir
             bare = plain_command(arguments, {"--output_dir"})
             old = prepare(folder, value=value, resumes=resumes, overwrite=overwrite, command=command, elsewhere=bare)
         try:
-            trainer = build_trainer(parsed, start.choice.checkpoint)
+            trainer = build_trainer(parsed, choice.checkpoint)
         except (ConfigError, VerifierError) as error:
             raise UserError(str(error)) from error
         if _is_main():
             _print(*clear(folder, old, resumes=resumes))
-        code = _run(trainer, parsed, start.choice, arguments)
+        code = _run(trainer, parsed, choice, arguments)
     _leave_together(trainer, code)
     if Version(transformers.__version__) >= Version("5.18.0"):
         trainer.end()
@@ -235,15 +238,11 @@ def next_steps(lines: Sequence[str], arguments: Sequence[str], folder: Path, out
 def next_step(line: str, arguments: Sequence[str], folder: Path, output: Path) -> str:
     """Fill ``{command}`` with the command, without the options that the line sets itself.
 
-    Plug-ins of the command are added to the line's: other options may name their parts. ``{folder}`` is the config's,
-    relative to the working directory, and ``{output_dir}`` the run's.
+    ``{folder}`` is the config's, relative to the working directory, and ``{output_dir}`` the run's.
     """
     line = line.replace("{folder}", os.path.relpath(folder)).replace("{output_dir}", shlex.quote(str(output)))
     before, command, after = line.partition("{command}")
     replaced = {option for option, _ in by_option(after.split())} - {""}
-    if "--plugins" in replaced:
-        words = [word.removeprefix("--plugins=") for option, word in by_option(arguments) if option == "--plugins"]
-        after = after.replace("--plugins", shlex.join(["--plugins", *(w for w in words if w != "--plugins")]), 1)
     return f"{before}{plain_command(arguments, replaced)}{after}" if command else line
 
 
@@ -305,9 +304,9 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
     _check_data(parsed, path, sets, tokenizer)
     init, quantisation, adapter = args.model_init_kwargs, get_quantization_config(model), get_peft_config(model)
     start = Base(path, init, quantisation, adapter, computing_of(args), args.per_device_train_batch_size)
-    initial = begin(parsed, start, tokenizer, splits, sets, resumed, _print)
-    if initial.model != path:
-        path, args.model_init_kwargs = initial.model, init | {"revision": None}
+    initial, trained, fact = begin(parsed, start, tokenizer, splits, sets, resumed, _print)
+    if initial != path:
+        path, args.model_init_kwargs = initial, init | {"revision": None}
     try:
         trainer = GRPOPlusTrainer(
             model=path,
@@ -334,13 +333,13 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         if message := _host_message(error):  # a folder with weights of another shape, or torn ones
             raise UserError(message) from error
         raise
-    if initial.adapter is not None:
-        load_adapter(trainer, initial.adapter)
+    if trained is not None:
+        load_adapter(trainer, trained)
     facts = {
         "Base model": model.model_name_or_path,
         "Dataset": script.dataset_name or "a mixture",
         "Prompt": prompt,
-        "Warm start": initial.fact,
+        "Warm start": fact,
     }
     trainer.card_facts |= {name: value for name, value in facts.items() if value}
     trainer.command = {

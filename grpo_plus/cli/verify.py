@@ -101,11 +101,11 @@ def _verify(verifiers: "Sequence[Verifier]", statuses: Sequence[str], options: a
         for lines in _lines(verifiers, rows, options):
             results.add(lines)
             if file is not None:
-                file.writelines(map(as_line, lines))
+                file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     results.show()
     if file is not None:
         print(f"results: {options.out}")
-    return int(results.failed)
+    return int(any(counts["error"] or counts["timeout"] for counts in results.statuses.values()))
 
 
 def _lines(verifiers: "Sequence[Verifier]", rows: Any, options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
@@ -188,11 +188,6 @@ class VerifyResults:
             self.matches += 1
             self.shown += [lines] if self.matches <= self.most else []
 
-    @property
-    def failed(self) -> bool:
-        """True if a row has no verdict."""
-        return any(counts["error"] or counts["timeout"] for counts in self.statuses.values())
-
     def show(self) -> None:
         """Print the table and the selected rows."""
         from rich.console import Console
@@ -240,11 +235,6 @@ def line_of(row: int, label: str, verdict: Verdict, completion: Any, gold: Mappi
     }
 
 
-def as_line(value: Mapping[str, Any]) -> str:
-    """Return a line of JSON; the file escapes invalid Unicode (``backslashreplace``), which JSON can read."""
-    return json.dumps(value, ensure_ascii=False) + "\n"
-
-
 def shown_row(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Format a row for people: completion, gold answers, and the verdict and reason of each verifier."""
     first = lines[0]
@@ -286,6 +276,6 @@ def open_results(out: Path | None, *, overwrite: bool) -> contextlib.AbstractCon
         raise UserError(f"{out} exists already: name another file with --out, or pass --overwrite.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        return out.open("w", encoding="utf-8", errors="backslashreplace")
+        return out.open("w", encoding="utf-8", errors="backslashreplace")  # JSON can read escaped invalid Unicode
     except OSError as error:
         raise UserError(f"the results file {out} cannot be written: {error}. Name another with --out.") from error

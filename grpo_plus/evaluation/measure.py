@@ -197,7 +197,9 @@ class Measure:
         console = Console() if sys.stdout.isatty() else Console(width=WIDTH, force_terminal=False)
         with console.capture() as capture:
             console.print(results_table(self.evaluations))
-        lines = [*self._heading(), *capture.get().rstrip().splitlines()]
+        rows, each = counted(len(self._rows), "held-out row"), counted(self._n, "sample")
+        text = f"{rows} of {self._settings.get('split', 'test')}, {each} each; in brackets, 95% confidence intervals:"
+        lines = [text, *[*self.evaluations.values()][-1].notes, *capture.get().rstrip().splitlines()]
         if (after := self.evaluations.get("after")) is not None:
             rewarded = self._rewarded(after)
             lines += [
@@ -210,20 +212,13 @@ class Measure:
 
     def fact(self) -> str:
         """Return both measurements in a few words, for a model card."""
-        return "; ".join(
-            f"{when} training {self._headline(evaluation)}" for when, evaluation in self.evaluations.items()
-        )
+        return "; ".join(f"{when} training {self._headline(each)}" for when, each in self.evaluations.items())
 
     def _gains(self, after: Evaluation) -> dict[str, MeanEstimate]:
         before = self.evaluations.get("before")
         earlier = {} if before is None else before.results
         rises = {label: gain(earlier[label], now) for label, now in after.results.items() if label in earlier}
         return {label: each for label, each in rises.items() if each is not None}
-
-    def _heading(self) -> list[str]:
-        rows, each = counted(len(self._rows), "held-out row"), counted(self._n, "sample")
-        text = f"{rows} of {self._settings.get('split', 'test')}, {each} each; in brackets, 95% confidence intervals:"
-        return [text, *(note for evaluation in list(self.evaluations.values())[-1:] for note in evaluation.notes)]
 
     def _headline(self, evaluation: Evaluation) -> str:
         return ", ".join(

@@ -53,8 +53,8 @@ def seed_of(seed: int, row: int, sample: int, turn: int = 0) -> int:
 class Sampler:
     """Complete prompts with a causal language model.
 
-    ``stops`` are the tokens that end a completion. ``refusal`` is the reason why the model needs its own ``generate``;
-    None if the decoder of grpo_plus supports it.
+    ``stops`` are the tokens that end a completion, ``most`` bounds its tokens. ``refusal`` is the reason why the model
+    needs its own ``generate``; None if the decoder of grpo_plus supports it.
     """
 
     def __init__(
@@ -75,13 +75,24 @@ class Sampler:
         """
         self._model = model
         self.tokenizer = tokenizer
-        self._drawing = drawing
         self._template_keywords = dict(template_keywords or {})
         self.stops = _stops(model, tokenizer)
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self.stops), None)
         if pad is None:
             raise ValueError("the tokenizer has neither a pad token nor an end token: set tokenizer.pad_token.")
         self._pad = int(pad)
+        self.most = drawing.max_completion_length
+        self._sampling = Sampling(
+            stops=self.stops,
+            most=self.most,
+            pad=self._pad,
+            draw=drawing.temperature > 0,
+            temperature=drawing.temperature or 1.0,
+            top_k=drawing.top_k,
+            top_p=drawing.top_p,
+            min_p=drawing.min_p,
+            repetition_penalty=drawing.repetition_penalty,
+        )
         self.refusal = refusal(model)
         self._device = next(model.parameters()).device if device is None else device
         self._alone = alone
@@ -123,26 +134,6 @@ class Sampler:
     def is_cut_off(self, ids: Sequence[int]) -> bool:
         """Return True if a completion has no end token."""
         return not ids or ids[-1] not in self.stops
-
-    @property
-    def most(self) -> int:
-        """The most tokens of a completion."""
-        return self._drawing.max_completion_length
-
-    @property
-    def _sampling(self) -> Sampling:
-        d = self._drawing
-        return Sampling(
-            stops=self.stops,
-            most=d.max_completion_length,
-            pad=self._pad,
-            draw=d.temperature > 0,
-            temperature=d.temperature or 1.0,
-            top_k=d.top_k,
-            top_p=d.top_p,
-            min_p=d.min_p,
-            repetition_penalty=d.repetition_penalty,
-        )
 
     def _decode(self, prompts: Sequence[list[int]], seeds: Sequence[int], sampling: Sampling) -> list[list[int]]:
         most = sampling.most

@@ -77,29 +77,26 @@ class SampleStore:
         self._file.close()
 
     def _resumed(self) -> list[EvalSample]:
+        remedy = "Name another file, or pass --overwrite."
         try:
             settings = dict(json.loads(read_text(self.results_path))["settings"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             present = self.path if self.path.exists() else self.results_path
-            raise StoreError(
-                f"{present} exists, but {self.results_path} does not name its evaluation. Name another file, or pass "
-                "--overwrite."
-            ) from error
+            problem = f"{present} exists, but {self.results_path} does not name its evaluation"
+            raise StoreError(f"{problem}. {remedy}") from error
         if settings != self._settings:
             other = [
                 f"{name} was {settings.get(name)!r}, now {self._settings.get(name)!r}"
                 for name in dict.fromkeys((*self._settings, *settings))
                 if settings.get(name) != self._settings.get(name)
             ]
-            raise StoreError(
-                f"{self.path} is of another evaluation ({'; '.join(other)}). Name another file, or pass --overwrite."
-            )
+            raise StoreError(f"{self.path} is of another evaluation ({'; '.join(other)}). {remedy}")
         if not self.path.exists():
             return []
         try:
             lines = read_text(self.path).splitlines(keepends=True)
         except UnicodeDecodeError as error:
-            raise StoreError(f"{self.path} is not text ({error}). Name another file, or pass --overwrite.") from error
+            raise StoreError(f"{self.path} is not text ({error}). {remedy}") from error
         if lines and not lines[-1].endswith("\n"):
             lines.pop()  # incomplete: the process was killed while writing
         samples = []
@@ -107,9 +104,7 @@ class SampleStore:
             try:
                 samples.append(EvalSample.from_json(json.loads(line)))
             except (ValueError, TypeError, RecursionError) as error:
-                raise StoreError(
-                    f"{self.path}, line {number}: {error} Name another file, or pass --overwrite."
-                ) from error
+                raise StoreError(f"{self.path}, line {number}: {error} {remedy}") from error
         return samples
 
     def _text(self, results: Mapping[str, Any] | None) -> str:

@@ -111,24 +111,19 @@ class TurnSampler:
         return ids
 
     def _rewarded(self, environment: Any) -> dict[str, dict[str, Any]]:
-        """The verdicts of all environments' rewards on a completion in this environment."""
         verdicts = {
             each.label: _verdict(None, Status.NOT_APPLICABLE, "of another environment") for each in self.rewards
         }
         if (name := type(environment).__name__) in verdicts:
             value = environment.get_reward()
-            if inspect.isawaitable(value):
-                value = asyncio.run(_await(value))
+            if inspect.iscoroutine(value):
+                value = asyncio.run(value)
             why = self._calling.why_no_reward(environment) or "the environment gave no reward"
             verdicts[name] = _verdict(None, Status.ERROR, why)
             if value is not None:
                 status = Status.CORRECT if value >= PASSES else Status.PARTIAL if value > 0 else Status.WRONG
                 verdicts[name] = _verdict(float(value), status, "")
         return verdicts
-
-
-async def _await(value: Any) -> Any:
-    return await value
 
 
 def _verdict(score: float | None, status: Status, detail: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from grpo_plus.recipe.forms import read_form
-from grpo_plus.recipe.launch import at_least_1, moves_in_batch, process_count, steps_per_generation
+from grpo_plus.recipe.launch import at_least_1, moves_in_batch, steps_per_generation
 from grpo_plus.recipe.recipe import Recipe
 from grpo_plus.recipe.values import HEADS, changed_fields, mapping
 from grpo_plus.trl.fields import other_samplers
@@ -18,7 +18,11 @@ class ConfigFacts:
         size: completions of a prompt.
         dead: the way with dead groups; None keeps them.
         after: the completions after which roulette looks at a group.
-        too_few: the reason why an estimator wants more completions of a prompt.
+        too_few: the reason why an estimator wants more completions of a prompt; ``too_few_after``: of roulette.
+        moves: the policy moves while a generation batch is trained on; ``looks`` has the fields that decide it.
+        least_iterations: the least ``num_iterations`` with which it moves.
+        full_iterations: an inner iteration ends with an optimizer step.
+        corrected: importance weights correct for a vLLM sampler; ``by_token``: one for each token.
         elsewhere: a field that moves sampling out of TRL's own loop.
         reshaping: settings of the sampler that log-probabilities leave out.
     """
@@ -34,7 +38,9 @@ class ConfigFacts:
         self.reads_values = any(part.reads_values for part, _ in recipe.estimator_parts)
         self.reads_states = any(part.reads_states for part, _ in recipe.estimator_parts)
         self.too_few = None if self.size == 1 else self._short(self.size)
-        self.weighted = recipe.selection is not None and recipe.selection.weighted
+        self.too_few_after = None if (self.after or self.size) >= self.size else self._short(self.after or 0)
+        self.corrected = bool(config.use_vllm and config.vllm_importance_sampling_correction)
+        self.by_token = "token" in config.vllm_importance_sampling_mode
         self.stops = recipe.objective is not None and recipe.objective.stop_fraction is not None
         self.labels_steps = recipe.reward_model is not None and recipe.reward_model.head == "process"
         self.deepspeed = bool(config.deepspeed) or os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
@@ -44,6 +50,17 @@ class ConfigFacts:
         self.accelerator = options if isinstance(options, Mapping) else getattr(options, "__dict__", {})
         options = {} if config.use_vllm else mapping("generation_kwargs", config.generation_kwargs)
         self.reshaping = reshaping({"repetition_penalty": config.repetition_penalty, **options})
+        steps, accumulation = steps_per_generation(config), config.gradient_accumulation_steps
+        self.moves = moves_in_batch(config)
+        self.looks = (
+            f"num_iterations {config.num_iterations}, steps_per_generation {steps}, "
+            f"gradient_accumulation_steps {accumulation}"
+        )
+        self.least_iterations = max(2, at_least_1(accumulation) // steps + 1)
+        self.full_iterations = steps % at_least_1(accumulation) == 0
+        self.per = recipe.advantage_per
+        self.sure_givers = ", ".join(recipe.sure_givers)
+        self.weighted = recipe.selection is not None and recipe.selection.weighted
 
     def __getitem__(self, name: str) -> Any:
         field, dot, key = name.partition(".")
@@ -59,26 +76,11 @@ class ConfigFacts:
         """Return a field or key; None for words that are no field."""
         return self[name] if hasattr(self.config, name.partition(".")[0]) else None
 
-    @property
-    def too_few_after(self) -> str | None:
-        """The reason of an estimator to let roulette look later."""
-        return None if self.after is None or self.after >= self.size else self._short(self.after)
-
     def _short(self, completions: int) -> str | None:
         for part, words in self.recipe.estimator_parts:
             if part.check_size is not None and (text := part.check_size(words, completions)):
                 return f"{part.title}: {text}"
         return None
-
-    @property
-    def per(self) -> str:
-        """The unit of one advantage."""
-        return self.recipe.advantage_per
-
-    @property
-    def moves(self) -> bool:
-        """The policy moves while a generation batch is trained on."""
-        return moves_in_batch(self.config)
 
     @property
     def off_policy(self) -> str | None:
@@ -101,47 +103,12 @@ class ConfigFacts:
         return ", ".join(f"{name} ({value})" for name, value in options.items() if name not in caps or value >= 1)
 
     @property
-    def sure_givers(self) -> str:
-        """The verifiers that surely give steps."""
-        return ", ".join(self.recipe.sure_givers)
-
-    @property
     def each_reward(self) -> str:
         """The estimators or TRL's setting that normalise each reward separately."""
         if "advantage" in self.recipe.names:
             return ", ".join(part.name for part, _ in self.recipe.estimator_parts if part.each_reward)
         split = self.config.multi_objective_aggregation
         return f"multi_objective_aggregation {split!r}" if split == "normalize_then_sum" else ""
-
-    @property
-    def by_token(self) -> bool:
-        """The sampler's importance weights are per token."""
-        return "token" in self.config.vllm_importance_sampling_mode
-
-    @property
-    def looks(self) -> str:
-        """The fields that decide how often the policy moves during a generation batch."""
-        config = self.config
-        return (
-            f"num_iterations {config.num_iterations}, steps_per_generation {steps_per_generation(config)}, "
-            f"gradient_accumulation_steps {config.gradient_accumulation_steps}"
-        )
-
-    @property
-    def least_iterations(self) -> int:
-        """The least ``num_iterations`` with which the policy moves during a generation batch."""
-        accumulation = at_least_1(self.config.gradient_accumulation_steps)
-        return max(2, accumulation // steps_per_generation(self.config) + 1)
-
-    @property
-    def full_iterations(self) -> bool:
-        """An inner iteration ends with an optimizer step."""
-        return steps_per_generation(self.config) % at_least_1(self.config.gradient_accumulation_steps) == 0
-
-    @property
-    def corrected(self) -> bool:
-        """Importance weights correct for a vLLM sampler."""
-        return bool(self.config.use_vllm and self.config.vllm_importance_sampling_correction)
 
     @property
     def sharded(self) -> bool:
@@ -151,17 +118,6 @@ class ConfigFacts:
         stage = getattr(getattr(self.config, "deepspeed_plugin", None), "zero_stage", 0)
         in_pieces = self.deepspeed and stage == 3 and not self.config.ds3_gather_for_generation
         return in_pieces or (self.fsdp and str(version) != "2")
-
-    @property
-    def several(self) -> bool:
-        """More than one process, or a wrapper, takes part in a pass."""
-        return process_count() > 1 or self.fsdp or self.deepspeed
-
-    @property
-    def evaluates(self) -> bool:
-        """The run evaluates by itself."""
-        strategy = self.config.eval_strategy
-        return str(getattr(strategy, "value", strategy)) != "no" or bool(self.config.eval_on_start)
 
 
 def divides_by_tokens(config: Any, objective: Any) -> bool:

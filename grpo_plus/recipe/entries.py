@@ -63,11 +63,6 @@ class VerifierPart:
         """Its weight in the sum of rewards; None leaves it to ``reward_weights``."""
         return self.entry.weight
 
-    @property
-    def gives_steps(self) -> bool | None:
-        """True if its verdicts have steps; None: only a run shows it."""
-        return self.verifier.gives_steps
-
 
 def read_entries(items: Iterable[Any], where: str = "verifiers") -> tuple[list[VerifierEntry], list[str]]:
     """The entries of a list, and problems of their form."""

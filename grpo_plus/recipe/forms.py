@@ -80,7 +80,9 @@ def normalise(config: Any, base: Path) -> tuple[dict[str, dict[str, Any]], list[
         parts[name] = read_form(name, getattr(config, name))
     config.critic = _part("critic", config.critic, problems)
     reward_model = _part("reward_model", config.reward_model, problems)
-    config.reward_model = None if reward_model is None else absolute_path("start", reward_model, base)
+    if reward_model is not None and isinstance(start := reward_model.get("start"), str):
+        reward_model["start"] = str((base / Path(start).expanduser()).resolve())
+    config.reward_model = reward_model
     config.plugins = [absolute(plugin, base) for plugin in _listed("plugins", config.plugins, problems)]
     for name in ("verifiers", "eval_verifiers"):
         items = _listed(name, getattr(config, name), problems)
@@ -195,12 +197,6 @@ def absolute_entry(item: Any, base: Path) -> Any:
     if isinstance(item.get("steps"), str):
         item = {**item, "steps": absolute(item["steps"], base)}
     return {**item, "name": absolute(item["name"], base)}
-
-
-def absolute_path(key: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Options with an absolute path under a key."""
-    path = options.get(key)
-    return {**options, key: str((base / Path(path).expanduser()).resolve())} if isinstance(path, str) else {**options}
 
 
 def absolute_judge(options: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from grpo_plus.recipe.choice import ConfigFacts
 from grpo_plus.recipe.entries import build_verifiers, choose_tools, read_entries, verifier_problems
 from grpo_plus.recipe.monitor import choose_monitor, monitor_problems
 from grpo_plus.recipe.recipe import Chosen, DeadGroups, Recipe, Selected
-from grpo_plus.recipe.rewards import advantage_problems, equivalent_advantage, start_problems, weight_among
-from grpo_plus.recipe.settings import DEAD_GROUPS, OPTIONS
+from grpo_plus.recipe.rewards import advantage_problems, equivalent_advantage, start_problems
+from grpo_plus.recipe.settings import DEAD_GROUPS, DEFAULT_WEIGHT, OPTIONS
 from grpo_plus.recipe.table import parts_of
 from grpo_plus.recipe.values import HEADS
 from grpo_plus.selection import selections
@@ -121,15 +121,8 @@ def read_recipe(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[Rec
     choice = ConfigFacts(config, recipe)
     wrong_start = start_problems(recipe.reward_model)
     problems = [*wrong_advantage, *wrong_objective, *wrong_selection, *wrong_groups, *wrong_entries]
-    problems += [
-        *wrong_eval_entries,
-        *wrong_verifiers,
-        *wrong_eval_verifiers,
-        *wrong_labels,
-        *wrong_options,
-        *wrong_monitor,
-    ]
-    problems += wrong_tools
+    problems += [*wrong_eval_entries, *wrong_verifiers, *wrong_eval_verifiers, *wrong_labels]
+    problems += [*wrong_options, *wrong_monitor, *wrong_tools]
     problems += [] if wrong_advantage else advantage_problems(config, recipe, entries)
     problems += [*wrong_start, *monitor_problems(config, recipe)]
     return recipe, [*problems, *broken_rules(parts_of(choice), choice)]
@@ -162,7 +155,8 @@ def _options(config: Any, keys: Mapping[str, Mapping[str, Any]]) -> tuple[dict[s
         options[field] = schema(**values) if values is not None and not wrong else schema() if field in HEADS else None
     model = options["reward_model"]
     if model is not None and model.weight is None:
-        options["reward_model"] = replace(model, weight=weight_among(config.reward_weights))
+        last = [DEFAULT_WEIGHT] if config.reward_weights is None else config.reward_weights[-1:]
+        options["reward_model"] = replace(model, weight=next(iter(last), None) or None)  # a 0 is refused
     return options, problems
 
 

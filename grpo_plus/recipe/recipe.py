@@ -139,7 +139,7 @@ class Recipe:
     @property
     def step_givers(self) -> dict[str, bool | None]:
         """Label of every rewarding verifier to True if it gives steps; None: only a run shows it."""
-        return {part.label: part.gives_steps for part in self.verifiers}
+        return {part.label: part.verifier.gives_steps for part in self.verifiers}
 
     @property
     def sure_givers(self) -> list[str]:

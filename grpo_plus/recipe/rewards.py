@@ -13,7 +13,7 @@ from grpo_plus.advantages import Estimator, get_advantage, parameters_of
 from grpo_plus.checkpoints.reward_model import read_kind
 from grpo_plus.recipe.entries import VerifierEntry, VerifierPart
 from grpo_plus.recipe.recipe import Chosen, Recipe
-from grpo_plus.recipe.settings import DEFAULT_WEIGHT, REWARD_MODEL, RewardModelOptions
+from grpo_plus.recipe.settings import REWARD_MODEL, RewardModelOptions
 from grpo_verifiers import Verifier
 from grpo_verifiers.errors.messages import unknown
 
@@ -300,13 +300,6 @@ def _step_source_problems(recipe: Recipe, entries: Sequence[VerifierEntry]) -> l
         for entry in entries
         if aggregates and "aggregate" in entry.kwargs and (not any(sources) or entry.label in sources)
     ]
-
-
-def weight_among(weights: Sequence[float] | None) -> float | None:
-    """The weight that runs where the options have none; None for the 0 that is refused."""
-    if weights is None:
-        return DEFAULT_WEIGHT
-    return (weights[-1] if weights else None) or None
 
 
 def start_problems(options: RewardModelOptions | None) -> list[str]:

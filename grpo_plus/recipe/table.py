@@ -5,6 +5,7 @@ from typing import Any
 
 from grpo_plus.objectives.objective import reads_old_logps
 from grpo_plus.recipe.choice import UNSCORED, ConfigFacts
+from grpo_plus.recipe.launch import process_count
 from grpo_plus.recipe.recipe import recipe_of
 from grpo_plus.recipe.settings import REWARD_MODEL, DiagnosisOptions
 from grpo_verifiers.redaction import get_logger
@@ -203,7 +204,7 @@ PARTS = (
           for key in ("layout", "tokens_per_pass")),
         excludes("engine.tokens_per_pass", "it works on a single device only, where no other process waits for a pass",
                  way="Leave it unset, or train in one process",
-                 when=lambda c: c["engine.tokens_per_pass"] and c.several),
+                 when=lambda c: c["engine.tokens_per_pass"] and (process_count() > 1 or c.fsdp or c.deepspeed)),
         excludes("engine.tokens_per_pass", "layout 'stock' is TRL's own path", way="Leave it unset, or choose a layout",
                  when=lambda c: c["engine.tokens_per_pass"] and c.recipe.engine.layout == "stock"),
     )),
@@ -231,7 +232,7 @@ PARTS = (
     )),
     ConfigPart("eval_verifiers", lambda c: c.config.eval_verifiers, (
         notes("they are not read: eval_strategy is 'no', so there is no evaluation but one that you start yourself",
-              lambda c: not c.evaluates),
+              lambda c: c["eval_strategy"] is None and not c.config.eval_on_start),
     )),
     ConfigPart("reward_model", lambda c: c.recipe.reward_model is not None, (
         *(excludes(f"reward_model.{key}", why, way="Remove it", when=_learning(key, when))

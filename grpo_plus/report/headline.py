@@ -40,7 +40,6 @@ def tiles(run: Run) -> list[dict[str, Any]]:
 
 
 def _measured(run: Run) -> list[dict[str, Any]]:
-    """Accuracy on held-out rows after training, with its interval, the accuracy before, and the gain."""
     figures = []
     for label, each in list(run.measured.items())[:2]:
         now = each.after or each.before

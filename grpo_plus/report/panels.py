@@ -47,12 +47,6 @@ CHARTS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
         "share",
     ),
     (
-        "Dead groups and their fates",
-        "Share of the groups of a batch. Replaced: by fresh prompts or earlier groups.",
-        ("dead_groups/dead", "dead_groups/replaced", "dead_groups/stopped", "dead_groups/still_dead"),
-        "share",
-    ),
-    (
         "Prompts by how they are solved",
         "Share that is always solved (died out), never, or not sampled yet. The rest alone teaches anything.",
         ("selection/died_out", "selection/impossible", "selection/unseen"),
@@ -91,12 +85,6 @@ CHARTS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
         "tokens",
     ),
     ("Cut off", "Share that ran out of tokens.", ("completions/clipped_ratio",), "share"),
-    (
-        "Engine savings",
-        "Share of an update's work that never ran, for the same gradient.",
-        ("engine/tokens_saved", "engine/rows_skipped"),
-        "share",
-    ),
     ("Gradient norm", "Before clipping.", ("grad_norm",), ""),
 )
 """Title, note, metrics and unit; a comparison of runs shows the first metric of each."""
@@ -105,8 +93,8 @@ CHARTS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
 def label_of(key: str) -> str:
     """The label of a metric's line.
 
-    >>> label_of("dead_groups/still_dead")
-    'still dead'
+    >>> label_of("selection/died_out")
+    'died out'
     """
     return key.rpartition("/")[2].replace("_", " ")
 
@@ -190,7 +178,6 @@ def metric_lines(run: Run, keys: dict[str, str], role: str = "train") -> list[Ch
 
 
 def _with_spread(run: Run) -> list[ChartLine]:
-    """The reward, and a band of one standard deviation to either side."""
     around = dict(zip(*run.series("reward_std"), strict=True))
     lines = metric_lines(run, {"reward": "train"})
     if not lines or not around:

@@ -1,7 +1,7 @@
 """A recorded group, prepared for display: weighted rewards, shades of the tokens, steps, visible text."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grpo_plus.report.escape import escape_all, escape_controls
@@ -25,7 +25,8 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
     weights = record.get("weights") or [1.0] * len(names)
     completions = [_completion(each, weights) for each in record["completions"]]
     totals = [each["total"] for each in completions if each["total"] is not None]
-    scale = scale_of(value for each in completions for value in [*each["advantages"], each["advantage"] or 0.0])
+    sizes = [abs(one) for each in completions for one in [*each["advantages"], each["advantage"] or 0.0]]
+    scale = max(sizes, default=0.0)
     values = [value for each in completions for value in each.get("values", ()) if value is not None]
     for each in completions:
         each["shades"] = stretches(each.pop("advantages"), scale)
@@ -45,6 +46,9 @@ def shape_group(record: Mapping[str, Any]) -> dict[str, Any]:
         "range": [min(values), max(values)] if values else None,
         "completions": completions,
     }
+
+
+_VERDICT = {"verifier": "?", "status": "?", "reason": ""}
 
 
 def _completion(each: Mapping[str, Any], weights: Sequence[float]) -> dict[str, Any]:
@@ -67,12 +71,7 @@ def _completion(each: Mapping[str, Any], weights: Sequence[float]) -> dict[str, 
         "tokens": each.get("tokens"),
         "truncated": bool(each.get("truncated")),
         "verdicts": [
-            {
-                "verifier": escape_controls(str(verdict.get("verifier", "?"))),
-                "status": escape_controls(str(verdict.get("status", "?"))),
-                "reason": escape_controls(str(verdict.get("reason", ""))),
-            }
-            for verdict in verdicts
+            {key: escape_controls(str(one.get(key, empty))) for key, empty in _VERDICT.items()} for one in verdicts
         ],
         "pieces": pieces,
         "advantages": advantages,
@@ -119,11 +118,6 @@ def summary(group: Mapping[str, Any]) -> dict[str, Any]:
         "valued": group["range"] is not None,
         "statuses": {verifier: dict(counts) for verifier, counts in statuses.items()},
     }
-
-
-def scale_of(advantages: Iterable[float]) -> float:
-    """The largest absolute advantage of a group."""
-    return max((abs(value) for value in advantages), default=0.0)
 
 
 def level(advantage: float, scale: float) -> int:

@@ -84,7 +84,6 @@ def read_seeds(text: str) -> list[int]:
 
 
 def _option(text: str) -> tuple[str, list[Any]]:
-    """Parse one ``--vary``."""
     key, equals, values = text.partition("=")
     key = key.strip()
     if not equals or not _KEY.match(key):

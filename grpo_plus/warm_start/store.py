@@ -44,7 +44,7 @@ class Archive:
         self.home, self.settings = home, json.loads(json.dumps({"version": VERSION, **settings}))
         self.key = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:12]
         self.folder = home / self.key
-        self._lock: FileLock | None = None
+        self._lock = FileLock(home / f".{self.key}.lock", thread_local=False)
 
     def facts(self) -> dict[str, Any]:
         """Facts about a stored warm start."""
@@ -55,24 +55,22 @@ class Archive:
         """``there``, ``claimed`` for this process or ``busy`` with another; and the reason to train it."""
         try:
             self.home.mkdir(parents=True, exist_ok=True)
-            if self._lock is None:
-                self._lock = FileLock(self.home / f".{self.key}.lock", thread_local=False)
             with contextlib.suppress(NotImplementedError):  # a file system without locks
                 self._lock.acquire(timeout=WAIT)
         except Timeout:
             return "busy", ""
         except OSError as error:
             raise ConfigError([f"warm_start: nothing can be written to {self.home}: {error}."]) from error
-        why = self._why()
-        if why is None:
-            self.release()
-            return "there", ""
-        return "claimed", why
+        if not self.folder.is_dir():
+            return "claimed", "none with these settings is there yet"
+        if (torn := manifest.problem(self.folder)) is not None:
+            return "claimed", f"the one in {self.folder} is torn: {torn}"
+        self.release()
+        return "there", ""
 
     def release(self) -> None:
         """Release the lock."""
-        if self._lock is not None:
-            self._lock.release()
+        self._lock.release()
 
     def keep(self, save: Callable[[Path], None], facts: Mapping[str, Any], *, alone: bool) -> None:
         """Have ``save`` write into a draft, which then takes the place; ``alone`` removes all earlier ones."""
@@ -90,17 +88,9 @@ class Archive:
             remedy = problem.remedy if problem is not None else "Make it writable"
             place = "or set warm_start: {folder: …} to another place"
             raise ConfigError([f"warm_start: {self.folder} cannot be written: {why}. {remedy}, {place}."]) from error
-        for other in self._siblings() if alone else ():
-            shutil.rmtree(other, ignore_errors=True)
-
-    def _why(self) -> str | None:
-        if self.folder.is_dir():
-            torn = manifest.problem(self.folder)
-            return None if torn is None else f"the one in {self.folder} is torn: {torn}"
-        return "none with these settings is there yet"
-
-    def _siblings(self) -> list[Path]:
-        return [path.parent for path in self.home.glob(f"*/{FILE}") if path.parent != self.folder]
+        for other in [*self.home.glob(f"*/{FILE}")] if alone else ():
+            if other.parent != self.folder:
+                shutil.rmtree(other.parent, ignore_errors=True)
 
 
 def identity(model: str, revision: str | None = None, *, above: tuple[Path, ...] = ()) -> str:

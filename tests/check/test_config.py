@@ -47,7 +47,7 @@ def test_what_train_refuses_later_is_refused_in_its_words(look):
         ({"model_name_or_path": "./nowhere"}, "the folder './nowhere' does not exist"),
         ({"dataset_name": "./nothing.jsonl"}, "'./nothing.jsonl' does not exist"),
         ({"prompt": {"column": "qestion"}}, "unknown column 'qestion'"),
-        ({"per_device_train_batch_size": 64}, "the training data has 8 rows"),
+        ({"per_device_train_batch_size": 64}, "the dataset has 8 rows"),
         ({"max_steps": 0}, "max_steps is 0"),
     ):
         report = look(**changes)

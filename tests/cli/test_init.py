@@ -54,7 +54,7 @@ def test_without_a_name_all_are_listed_and_those_by_paper_by_themselves(init, na
 def test_an_unknown_name_says_which_there_are(init):
     unknown = {
         "quickstrat": "recipe 'quickstrat'. Did you mean 'quickstart'?",
-        "paper:dapoo": "Did you mean 'dapo'? There is: best",
+        "paper:dapoo": "Did you mean 'paper:dapo'? There is: ",
     }
     for name, said in unknown.items():
         code, _, err = init(name)

@@ -129,10 +129,6 @@ def test_a_next_step_sets_options_once_and_starts_what_was_started(monkeypatch, 
     for more, count in ([*given, "--load_in_4bit", "true"], 0), ([*given, "--load_in_4bit", "false"], 2):
         lines = ["Next:", "  4 bits  {command} --load_in_4bit true --output_dir runs/b"]
         assert len(next_steps(lines, more, Path.cwd(), OUT)) == count
-    expected = "grpo-plus train c.yaml --selection s --plugins a.py 'b c.py' mine.py --verifiers near"
-    for plugins in (["--plugins", "a.py", "b c.py"], ["--plugins=a.py", "b c.py"]):  # those it names parts of are kept
-        more = ["c.yaml", *plugins, "--selection", "s"]
-        assert next_step("{command} --plugins mine.py --verifiers near", more, Path.cwd(), OUT) == expected
     monkeypatch.setattr("sys.argv", [".venv/bin/grpo-plus"])
     monkeypatch.setenv("PATH", str(tmp_path))
     assert next_step("{command}", ["c.yaml"], Path.cwd(), OUT) == ".venv/bin/grpo-plus train c.yaml"

@@ -15,7 +15,7 @@ from grpo_plus.record import mark_sweep, open_run
 from grpo_plus.record.files import FOLDER, GROUPS, METRICS, RUN, append_line, dump
 from grpo_plus.report.compare import band, lines_of, table
 from grpo_plus.report.escape import escape_controls
-from grpo_plus.report.shape import level, scale_of, shape_group, stretches, summary
+from grpo_plus.report.shape import level, shape_group, stretches, summary
 from grpo_plus.report.write import pack, page_data, safe_json, write_report
 
 HOSTILE = [
@@ -43,11 +43,9 @@ def unpacked(packed):
 
 
 def test_shades_go_by_the_largest_of_the_group_and_zero_has_none():
-    assert scale_of([0.5, -2.0, 1.0]) == 2.0
     assert [level(value, 2.0) for value in (2, -2, 1, 1e-9, -1e-9, 0)] == [4, -4, 2, 1, -1, 0]
     assert level(1.0, 0.0) == 0
     assert stretches([1.0, 1.0, 0.0, -0.5], 1.0) == [(2, 4, 1.0), (1, 0, 0.0), (1, -2, -0.5)]
-    assert scale_of([]) == 0.0
 
 
 def test_a_group_is_shaped_with_weights_spread_and_what_is_not_trained():

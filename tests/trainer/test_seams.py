@@ -11,7 +11,6 @@ import pytest
 from packaging.requirements import Requirement
 
 import grpo_plus
-from grpo_plus.trl.__main__ import main
 from grpo_plus.trl.versions import (
     OVERRIDE,
     SEAMS,
@@ -56,7 +55,6 @@ def outline(source, name):
 @pytest.mark.slow
 def test_the_installed_release_has_every_seam_and_a_class_or_head_of_another_name_is_named(sources):
     assert seam_problems() == []
-    assert main() == 0
     assert seam_problems(sources) == []  # as the next tests change them
     assert seam_problems({"GRPOTrainer": "class Trainer: pass"}) == ["the class GRPOTrainer is gone"]
     head = "def add_fused_lm_head(model):\n    other.apply(model)\n"
