@@ -64,10 +64,8 @@ class GRPOPlusConfig(GRPOConfig):
         rollout: the way completions are sampled, or the keys of `grpo_plus.recipe.settings.RolloutOptions`.
         check: the effect of findings about the data before training: ``stop`` ends a run that would be worthless,
             ``strict`` ends at warnings too, ``warn`` only reports, ``off`` skips the checks.
-        report: the record for ``grpo-plus report``: true, false, or the keys of
-            `grpo_plus.recipe.settings.ReportOptions`.
-        diagnosis: a judge against reward hacking, and findings that end the run, by the keys of
-            `grpo_plus.recipe.settings.DiagnosisOptions`.
+        report: the record and its page: true, false, or the keys of `grpo_plus.recipe.settings.ReportOptions`.
+        diagnosis: a judge, and findings that end the run: the keys of `grpo_plus.recipe.settings.DiagnosisOptions`.
         overwrite_output_dir: remove checkpoints of another run from `output_dir` before training; False refuses them.
     """
 

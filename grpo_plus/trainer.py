@@ -96,9 +96,8 @@ class GRPOPlusTrainer(GRPOTrainer):
         mode = getattr(setup.args, "check", "warn")
         if mode == "off":
             return []
-        sets = setup.train_dataset, setup.eval_dataset
-        own, grows = setup.further.get("processing_class"), setup.rows_may_grow
-        findings = check_arguments(setup.model, setup.args, *sets, own, grows=grows)
+        further = setup.train_dataset, setup.eval_dataset, setup.further.get("processing_class")
+        findings = check_arguments(setup.model, setup.args, *further, grows=setup.rows_may_grow)
         problems, lines = settle(guarded("data", findings), mode)
         for line in lines if setup.args.process_index == 0 else ():
             logger.warning("note: %s", line)

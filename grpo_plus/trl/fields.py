@@ -112,9 +112,8 @@ def data_problem(name: str, rows: Any, columns: Sequence[str], *, owned: bool = 
 
     ``owned``: an environment writes the prompts of rows that have none.
     """
-    if getattr(rows, "format", {}).get("type") == "custom":  # a transform may add them
-        return ""
-    if owned and "prompt" not in columns:
+    transformed = getattr(rows, "format", {}).get("type") == "custom"
+    if transformed or (owned and "prompt" not in columns):
         return ""
     if "prompt" in columns:
         return (

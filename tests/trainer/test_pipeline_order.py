@@ -61,6 +61,10 @@ FREE = {
     "sample_and_score: self.tools.sessions(rows), <> self.allowed_tokens.of_round(),": OTHER,
     "sample: if self.round is not None and self.round.prompt_ids is None:  # later turns continue completions <> with self.clock.sampling():": OTHER,
     "sample: self.tools.begin_calls(prompt_ids, turn[0]) <> return turn": "test_calling",
+    "score: for hook in reversed(self.hooks): <> if self.reward_model is not None:": "no run has both",
+    "score: if self.reward_model is not None: <> self.diagnosis.compare(completions, rewards_NK)": OTHER,
+    "score: self.diagnosis.judging(completions), <> self.clock.scoring(),": "times alone",
+    "score: self.clock.scoring(), <> self.retry.scoring(),": "times alone",
     "score: self.retry.scoring(), <> self.tools.rewarding(turns),": OTHER,
     "score: self.tools.rewarding(turns), <> self.verifiers.scoring(completions),": OTHER,
     "step: for hook in reversed(self.hooks): <> collecting = nullcontext() if self.critic is None else self.critic.collecting()": OTHER,
@@ -217,7 +221,10 @@ def differs(train, expected, swap):
     for name in list(order):
         if name not in results:
             results[name] = train(name)
-        if train(name, SWAPS[swap]) != results[name] and train(name) == results[name]:
+        found = train(name, SWAPS[swap])
+        if "error" not in found and found != results[name]:
+            results[name] = train(name)  # an earlier error may have left something behind
+        if found != results[name]:
             order.remove(name)
             order.insert(0, name)
             return True
