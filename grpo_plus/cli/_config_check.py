@@ -21,7 +21,7 @@ from grpo_plus.check.memory import REPORTED, memory_lines, planned_run, storage_
 from grpo_plus.check.parts import part_lines
 from grpo_plus.check.sample import read_sample
 from grpo_plus.check.time import time_lines
-from grpo_plus.check.tokens import Files, context_of, model_files, token_findings
+from grpo_plus.check.tokens import UNREADABLE, Files, context_of, model_files, token_findings
 from grpo_plus.cli import UserError
 from grpo_plus.cli._arguments import Parsed, parse, reward_names
 from grpo_plus.cli._data import load_rows, model_path
@@ -32,6 +32,7 @@ from grpo_plus.cli._prompts import FORMATS, maker
 from grpo_plus.cli._quick_checks import on_cpu
 from grpo_plus.cli._warm_start import warm_start_lines
 from grpo_plus.memory.estimate import GIB
+from grpo_plus.memory.shape import read_model_config
 from grpo_plus.qlora.defaults import Device
 from grpo_plus.recipe.rewards import named_weights, weight_problems
 from grpo_plus.recipe.table import config_notes
@@ -186,7 +187,11 @@ class ConfigCheck:
         try:
             path = model_path(name, self.parsed.folder)
         except UserError as error:
-            return Files(name, failed=tuple(self._refused(error)))
+            refused = tuple(self._refused(error))
+            try:  # the memory of a config alone can be planned
+                return Files(name, read_model_config(name) if Path(name).is_file() else None, failed=refused)
+            except ValueError as unreadable:
+                return Files(name, failed=(UNREADABLE.at(name, unreadable),))
         settings = {"revision": self.model.model_revision, "trust_remote_code": self.parsed.trusts_code or None}
         settings |= {key: value for key, value in (self.args.model_init_kwargs or {}).items() if key in settings}
         return model_files(path, {key: value for key, value in settings.items() if value not in (None, "main")})

@@ -33,8 +33,10 @@ def varied(tmp_path):
     """Options for a second verifier that a model without any training gives it contrast with."""
     (tmp_path / "varied.py").write_text(VARIED)
     yield {"plugins": [str(tmp_path / "varied.py")], "verifiers": ["math", "quickstart_test_share"]}
+    from grpo_verifiers.exec.runner import close_shared_runners
     from grpo_verifiers.verifying import REGISTRY
 
+    close_shared_runners()  # its workers have imported the file
     if any(entry.name == "quickstart_test_share" for entry in REGISTRY.entries()):
         REGISTRY.unregister("quickstart_test_share")
 
