@@ -61,6 +61,8 @@ FREE = {
     "sample_and_score: self.tools.sessions(rows), <> self.allowed_tokens.of_round(),": OTHER,
     "sample: if self.round is not None and self.round.prompt_ids is None:  # later turns continue completions <> with self.clock.sampling():": OTHER,
     "sample: self.tools.begin_calls(prompt_ids, turn[0]) <> return turn": "test_calling",
+    "score: verdicts = self.verifiers.verdicts(len(completions), training=self.host.model.training) <> for hook in reversed(self.hooks):": OTHER,
+    "score: self.diagnosis.compare(completions, rewards_NK) <> own.scored = self.advantages.read(completions, rewards_NK, verdicts)": OTHER,
     "score: for hook in reversed(self.hooks): <> if self.reward_model is not None:": "no run has both",
     "score: if self.reward_model is not None: <> self.diagnosis.compare(completions, rewards_NK)": OTHER,
     "score: self.diagnosis.judging(completions), <> self.clock.scoring(),": "times alone",
