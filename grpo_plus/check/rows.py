@@ -24,6 +24,11 @@ EMPTY = problem(
     "The prompt is empty: the rewards of its completions have no relation to it.",
     "Drop those rows, or name the column of the question (prompt: {column: NAME}).",
 )
+ROLES = warning(
+    "role-unknown",
+    "Messages have roles of another format (human, gpt, bot), which most chat templates do not know.",
+    "Rename them: human is user, gpt and bot are assistant.",
+)
 ANSWERED = problem(
     "prompt-answered",
     "The prompt ends with a turn of the assistant that gives the row's gold answer: the model learns to copy it.",
@@ -91,6 +96,7 @@ def row_findings(
         yield EMPTY.at("prompts", _listed(empty, count))
     elif not repeats:
         yield from of_rows(EMPTY, empty)
+    yield from of_rows(ROLES, [str(row) for row, prompt in enumerate(prompts) if _roles(prompt) & _FOREIGN])
     yield from of_rows(ANSWERED, [str(row) for row in range(count) if tells(prompts[row], golds[row], turn=True)])
     yield from of_rows(HINTED, [str(row) for row in range(count) if tells(prompts[row], golds[row], turn=False)])
     first: dict[Hashable, int] = {}
@@ -185,6 +191,13 @@ def is_empty(prompt: Any) -> bool:
         shown = [turn for turn in turns if turn.get("role") != "system"] or turns
         return not any(_has_text(turn.get("content")) for turn in shown)
     return False
+
+
+_FOREIGN = {"human", "gpt", "bot", "chatbot"}
+
+
+def _roles(prompt: Any) -> set[Any]:
+    return {turn.get("role") for turn in prompt if isinstance(turn, Mapping)} if isinstance(prompt, list) else set()
 
 
 def _has_text(content: Any) -> bool:

@@ -95,6 +95,7 @@ BIG = {"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
 BIG |= {"head_dim": 128, "num_key_value_heads": 8, "vocab_size": 128256, "layer_types": None}
 MEDIUM = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
 MEDIUM |= {"head_dim": 64, "num_key_value_heads": 16, "layer_types": None}
+HUMAN = [{**row, "prompt": [{**turn, "role": "human"} for turn in row["prompt"]]} for row in ROWS]
 LONG = [*ROWS[:7], {"prompt": [{"role": "user", "content": "1" * 2000}], "answer": "1"}]
 UNPROVEN = {"verifiers": [{"name": "exact", "tag": "final"}]}
 TOO_LONG = "1 of 8 rows, the longest (row 7) 2005 tokens + 64 of a completion, context 2048"
@@ -110,6 +111,7 @@ TOO_LONG = "1 of 8 rows, the longest (row 7) 2005 tokens + 64 of a completion, c
     (lambda case: case.template("<|im_start|>a"), {}, 2, {"template-drops-prompt": "'<|im_start|>a'"}),
     (lambda case: [path.unlink() for path in case.model.glob("tokenizer*")], {}, 2, {"tokenizer-unreadable": ""}),
     (lambda case: case.rows([*ROWS[:7], {"prompt": None, "answer": "1"}]), {}, 2, {"prompt-empty": "1 of 8 rows"}),
+    (lambda case: case.rows(HUMAN), {}, 0, {"role-unknown": "8 of 8 rows"}),
     (lambda case: None, {"tools": ["calculator"]}, 2, {"tools-unsupported": "cannot write a call"}),
     (lambda case: case.rows(LONG), {}, 0, {"prompt-too-long": TOO_LONG}),
     (lambda case: case.rows(LONG), {"max_completion_length": 43}, 0, {"prompt-too-long": None}),
