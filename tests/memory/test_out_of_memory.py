@@ -334,10 +334,10 @@ def oom(*_, **__):
 
 SHARED = ("sharded", None)
 ENDINGS = {
-    "the sampling of the host": ({}, lambda run: Card(run, "drawing", 4), "all rows at once, and sampling rows again, .*set rollout: auto"),
+    "the sampling of the host": ({}, lambda run: Card(run, "drawing", 4), r"fewer at once, would favour short completions: set rollout: {rows: N}"),
     "a model that draws by itself": (
         {"rollout": "auto"}, lambda run: (setattr(run.model, "generate", run.model.generate), Card(run, "drawing", 4)),
-        r"The model's own generate samples all rows at once \(generate was replaced on this model\)",
+        "Lower max_completion_length or per_device_train_batch_size",
     ),
     "a reward model": ({"reward": lambda *_, **__: oom()}, None, "while completions were scored: .*lower steps_per_generation"),
     "between the passes": ({}, lambda run: run.add_callback(type("Full", (TrainerCallback,), {"on_step_end": lambda *_, **__: oom()})()), "out of memory between the passes"),

@@ -163,7 +163,7 @@ def _identity(part: Any) -> str:
 
 def _refusal(checkpoint: Path, problems: Sequence[str]) -> StateError:
     text = (
-        f"the checkpoint {checkpoint} does not fit this run: {'; '.join(problems)}. Resume with the config, stages, "
+        f"the checkpoint {checkpoint} does not fit this run: {'; '.join(problems)}. Resume with the config, hooks, "
         "number of processes and release that saved it; or start a new run from its weights: "
         f"model_name_or_path: {checkpoint}."
     )
