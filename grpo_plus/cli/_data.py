@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import csv
 import json
 import logging
 import os
@@ -59,7 +60,7 @@ def load_rows(
                 splits = load_dataset(READERS[path.suffix], data_files=str(path), streaming=streaming, **more)
                 if not streaming:
                     _check_form(path, splits["train"], field)
-                    splits["train"] = _with_integers(splits["train"]) if path.suffix == ".csv" else splits["train"]
+                    splits["train"] = _with_integers(path, splits["train"]) if more else splits["train"]
                 return splits
             if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
                 saved = load_from_disk(str(path))
@@ -138,14 +139,16 @@ def _check_form(path: Path, rows: Any, field: str) -> None:
         raise UserError(f"{field}: {path} is one object, with the rows below {below[0]!r}: {form}")
 
 
-def _with_integers(rows: Any) -> Any:
-    """Return the rows of a CSV file with integers in columns that were read as floats for an empty cell."""
+def _with_integers(path: Path, rows: Any) -> Any:
+    """Return the rows of a CSV file with integers, of 15 digits at most, that were read as floats for an empty cell."""
     from datasets import Value
 
-    for name, kind in rows.features.items():
-        values = rows[name] if getattr(kind, "dtype", "") == "float64" else []
-        if None in values and all(value is None or value.is_integer() for value in values):
-            rows = rows.cast_column(name, Value("int64"))
+    names = {name for name, kind in rows.features.items() if getattr(kind, "dtype", "") == "float64"}
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        for row in csv.DictReader(file) if names else ():
+            names -= {name for name in names if not re.fullmatch(r"\s*([+-]?\d{1,15})?\s*", row.get(name) or "")}
+    for name in names:
+        rows = rows.cast_column(name, Value("int64"))
     return rows
 
 

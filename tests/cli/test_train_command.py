@@ -135,9 +135,9 @@ def test_data_in_every_form(cli, config, folder, kind):
 
 
 def test_cells_of_a_csv_file_stay_as_they_are_written(folder):
-    (folder / "cells.csv").write_text('answer,word,price\n1,NA,1.5\n,"",2.0\n3,None,\n')
-    rows = load_rows(str(folder / "cells.csv"))["train"]
-    assert (rows["answer"], rows["word"], rows["price"]) == ([1, None, 3], ["NA", None, "None"], [1.5, 2.0, None])
+    (folder / "cells.csv").write_text('answer,word,price,whole\n1,NA,1.5,2.0\n,"",2.0,3.0\n3,None,,\n')
+    rows = load_rows(str(folder / "cells.csv"))["train"].to_dict()
+    assert repr([*rows.values()]) == "[[1, None, 3], ['NA', None, 'None'], [1.5, 2.0, None], [2.0, 3.0, None]]"
 
 
 def test_a_question_column_and_a_system_message_become_the_prompt(config, folder):
