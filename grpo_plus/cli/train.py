@@ -323,13 +323,11 @@ def build_trainer(parsed: "Parsed", resumed: Path | None = None) -> "GRPOPlusTra
         raise
     except (ValueError, ImportError) as error:  # TRL checks combinations with the model, transformers its arguments
         raise UserError(f"the trainer cannot be built: {error}") from error
-    except TypeError as error:
-        strange = [key for key in args.model_init_kwargs if f"unexpected keyword argument '{key}'" in str(error)]
-        if not strange:
-            raise UserError(_host_message(error) or f"the trainer cannot be built: {error}") from error
-        text = f"model_init_kwargs has {strange[0]}: {args.model_init_kwargs[strange[0]]!r}"
-        raise UserError(f"{text}, which the model {path!r} does not take: remove it.") from error
     except Exception as error:
+        strange = [key for key in args.model_init_kwargs if f"unexpected keyword argument '{key}'" in str(error)]
+        if isinstance(error, TypeError) and strange:
+            text = f"model_init_kwargs has {strange[0]}: {args.model_init_kwargs[strange[0]]!r}"
+            raise UserError(f"{text}, which the model {path!r} does not take: remove it.") from error
         if message := _host_message(error):  # a folder with weights of another shape, or torn ones
             raise UserError(message) from error
         raise
