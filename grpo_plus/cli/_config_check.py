@@ -212,9 +212,8 @@ class ConfigCheck:
             self.examination.unchecked.append("rows, golds, lengths and template: the data could not be read")
             return None
         self.examination.unchecked += data.unread
-        self.examination.unchecked += ["lengths and template: the model's files could not be read"] * bool(
-            self.files.failed
-        )
+        if self.files.failed:
+            self.examination.unchecked.append("lengths and template: the model's files could not be read")
         files = Files() if self.files.failed else self.files
         second = further[0] if further else None
         context = None if files.config is None else context_of(files.config)

@@ -39,7 +39,7 @@ def find_rows(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> tuple[A
     """Load all splits by name, and the selected ones by config field; ``load`` has the signature of `load_rows`."""
     from trl import get_dataset
 
-    from grpo_plus.training.hooks import Setup
+    from grpo_plus.training.hooks import too_few_rows
 
     script, args = parsed.script, parsed.training
     if parsed.mixture.datasets:
@@ -62,8 +62,8 @@ def find_rows(parsed: "Parsed", load: Callable[..., Any] = load_rows) -> tuple[A
     sets = {field: pick_split(splits, split, field) for field, split in chosen.items()}
     for field, rows in sets.items():
         check_columns(rows, parsed.prompt, field)
-    if problems := Setup(None, None, args, sets["dataset_train_split"], None, {}).too_few_rows():
-        raise UserError(str(problems[0]))
+    if problems := too_few_rows(sets["dataset_train_split"], args):
+        raise UserError(problems[0])
     return splits, sets
 
 

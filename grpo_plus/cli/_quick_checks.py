@@ -235,8 +235,8 @@ def _wrong_mappings(values: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         if name in OPTIONS:
             yield from option_problems(name, OPTIONS[name], keys, where="key", bare=True)
-            if isinstance(judge := keys.get("judge"), str) and judge != "strict" and not values.get("plugins"):
-                yield from _unknown_names("diagnosis judge: ", REGISTRY, judge)
+            if isinstance(named := keys.get("judge"), str) and named != "strict" and not values.get("plugins"):
+                yield from _unknown_names("diagnosis judge: ", REGISTRY, named)
             stops = keys.get("stop_on")
             wrong = [each for each in stops if each not in RULES] if isinstance(stops, list) else []
             yield from (f"stop_on: {unknown('finding', each, list(RULES))}" for each in wrong)

@@ -72,26 +72,22 @@ class Setup:
                 if columns is not None and not isinstance(columns, Mapping):
                     yield name if key is None else f"{name}[{key!r}]", rows, columns
 
-    def rewards(self) -> list[Any]:
-        """Return the reward functions and models."""
-        return _listed(self.reward_funcs)
-
     def add_rewards(self, functions: Sequence[Any]) -> None:
         """Append reward functions."""
-        self.reward_funcs = [*self.rewards(), *functions]
+        self.reward_funcs = [*_listed(self.reward_funcs), *functions]
         processors = self.further.get("reward_processing_classes")
         if processors is not None:  # TRL counts them
             self.further["reward_processing_classes"] = [*_listed(processors), *(None for _ in functions)]
 
-    def too_few_rows(self) -> list[Problem]:
-        """Refuse a dataset that fills no generation batch: TRL would end such a run before its first step."""
-        data, args = self.train_dataset, self.args
-        prompts = args.generation_batch_size // args.num_generations
-        if not hasattr(data, "__len__") or len(data) >= prompts:
-            return []
-        text = f"the dataset has {counted(len(data), 'row')}, but a generation batch takes {prompts} prompts"
-        remedy = "give it more rows, or lower per_device_train_batch_size or steps_per_generation"
-        return [f"{text} (generation_batch_size / num_generations): {remedy}."]
+
+def too_few_rows(rows: Any, args: Any) -> list[str]:
+    """Refuse a dataset that fills no generation batch: TRL would end such a run before its first step."""
+    prompts = args.generation_batch_size // args.num_generations
+    if not hasattr(rows, "__len__") or len(rows) >= prompts:
+        return []
+    text = f"the dataset has {counted(len(rows), 'row')}, but a generation batch takes {prompts} prompts"
+    remedy = "give it more rows, or lower per_device_train_batch_size or steps_per_generation"
+    return [f"{text} (generation_batch_size / num_generations): {remedy}."]
 
 
 def _listed(value: Any) -> list[Any]:

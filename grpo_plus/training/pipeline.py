@@ -27,6 +27,7 @@ from grpo_plus.training.hooks import (
     TrainerStage,
     name_problems,
     returned,
+    too_few_rows,
 )
 from grpo_plus.training.observers import Recorder, RunDiagnosis, StepClock, WriteReport
 from grpo_plus.training.resume import (
@@ -134,7 +135,8 @@ class Pipeline:
         """Problems of the trainer's arguments."""
         owned = setup.rows_may_grow or self.environments
         data = filter(None, (data_problem(*each, owned=owned) for each in setup.datasets()))
-        own = [*name_problems(self.stages), *data, *reward_problems(setup.rewards()), *setup.too_few_rows()]
+        rows = too_few_rows(setup.train_dataset, setup.args)
+        own = [*name_problems(self.stages), *data, *reward_problems(setup.reward_funcs), *rows]
         return [*own, *(one for stage in self.stages for one in stage.problems(setup))]
 
     @contextmanager

@@ -89,10 +89,10 @@ def bind_trainer_arguments(further: Sequence[Any], keywords: Mapping[str, Any]) 
     return dict(list(inspect.signature(GRPOTrainer.__init__).bind(*first, *further, **keywords).arguments.items())[6:])
 
 
-def reward_problems(functions: Sequence[Any]) -> list[str]:
+def reward_problems(functions: Any) -> list[str]:
     """Reward functions that the first call would end: TRL passes more keywords than a function may name."""
     problems = []
-    for each in functions:
+    for each in functions if isinstance(functions, list | tuple) else [] if functions is None else [functions]:
         name = getattr(each, "__name__", type(each).__name__)
         if not callable(each) and not isinstance(each, str):
             problems.append(f"reward_funcs has {each!r:.80}, expected a function, a model or its name.")

@@ -22,7 +22,7 @@ from grpo_plus.selection.drawing import distribution, sample_prompts, shares
 from grpo_plus.selection.history import EVIDENCE, PromptHistory, digest_of
 from grpo_plus.selection.part import SelectionFailedError, SelectionOutputError
 from grpo_plus.selection.prompts import PICTURES, DatasetPrompts
-from grpo_plus.training.hooks import PromptRow, ScoredBatch, Setup, TrainerStage
+from grpo_plus.training.hooks import PromptRow, ScoredBatch, Setup, TrainerStage, too_few_rows
 from grpo_plus.training.resume import DataPosition, Geometry
 from grpo_plus.trl.host import Repeats
 from grpo_plus.trl.logs import log_metrics
@@ -71,7 +71,7 @@ class PromptSampler(TrainerStage):
         if problem := _data_problem(data):
             return [f"selection ({self.selection.name!r}) {problem}"]
         self.prompts_of_data = DatasetPrompts(data)
-        if setup.too_few_rows():
+        if too_few_rows(data, setup.args):
             return []  # reported by itself
         try:
             selection_weights(self.selection, self._empty(setup.args.num_generations), **self._keywords)
