@@ -89,8 +89,8 @@ def speed(times: int) -> dict[str, object]:
     if shutil.which("bwrap"):
         found["bubblewrap per program ms"] = round(median_ms(bubblewrap, times // 4), 2)
     for level in ("full", "process"):
-        if not probe().details[level].startswith("works"):
-            found[level] = probe().details[level]
+        if not probe(level).details[level].startswith("works"):
+            found[level] = probe(level).details[level]
             continue
         box = Box(BoxKind(level))
         messages = [{"mode": "calls", "source": SOURCE}, CALL]

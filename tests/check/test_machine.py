@@ -147,7 +147,7 @@ def test_the_box_of_this_machine_and_that_without_bubblewrap(monkeypatch):
     probe.cache_clear()
     try:
         found = report(box_findings()).one("box-process")
-        assert "full: does not start: bubblewrap is not installed" in found["value"]
+        assert "full: does not work: bubblewrap is not installed" in found["value"]
         assert "process: works" in found["value"]
     finally:
         probe.cache_clear()

@@ -103,7 +103,7 @@ def test_what_cannot_run_there_is_refused_in_words_before_ray_is_imported(ray_th
     assert "cannot be sent to a worker process" in problem(lambda completion: lock)
     assert "for boxes of its own" in problem("code", isolation="process")
     assert "There is: inline, process, ray." in problem(check, isolation="cloud")
-    monkeypatch.setattr(levels, "probe", lambda: levels.Findings("none", {}))
+    monkeypatch.setattr(levels, "probe", lambda highest: levels.Findings("none", {}))
     assert "the highest that works here is 'none'" in problem("code", isolation="inline", level="full")
     assert get_verifier("code", isolation="ray", level="full").check() == []
     assert "highest ('process') is below level ('full')" in problem("code", level="full", highest="process")

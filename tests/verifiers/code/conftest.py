@@ -17,7 +17,7 @@ from grpo_verifiers.sandbox.box import Box, BoxKind
 
 def offered(level):
     """Skip a level that this machine lacks; one that is broken fails."""
-    details = "" if level == "none" else probe().details[level]
+    details = "" if level == "none" else probe(level).details[level]
     if not details or details.startswith("works"):
         return level
     landlock = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) > 0

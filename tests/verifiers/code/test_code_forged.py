@@ -92,7 +92,7 @@ REPLIES = (
 
 
 def _score(replies, tests, preload=()):
-    level = "process" if probe().details["process"].startswith("works") else "none"
+    level = probe("process").level
     source = TALKER + FORGER.format(trees=json.dumps([json.dumps(reply) for reply in replies]))
     verifier = get_verifier("code", level=level, highest=level, scoring="share", preload=list(preload), time_limit=10)
     verdict = verifier.verify(f"```python\n{source}\n```", tests=tests)

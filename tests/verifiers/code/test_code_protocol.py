@@ -14,7 +14,7 @@ from .programs import TALKER
 
 
 def _judged(source, tests, scoring="share", **options):
-    level = "process" if probe().details["process"].startswith("works") else "none"
+    level = probe("process").level
     verifier = get_verifier("code", level=level, highest=level, scoring=scoring, **options)
     return verifier.verify(f"```python\n{source}\n```", tests=tests)
 

@@ -12,7 +12,7 @@ from grpo_verifiers.code.question import GradingTask, TimeBudget
 from grpo_verifiers.code.referee import BoxSet
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.code.tests import BadTestsError, CallTest, CodeTest, StdioTest
-from grpo_verifiers.sandbox.box import BoxError, BoxKind, Limits
+from grpo_verifiers.sandbox.box import BoxError, Limits
 
 _CALLS_IN_TESTS = 100_000
 _KINDS_OF_VALUES = {"value", "awaited", "part"}
@@ -62,12 +62,6 @@ def _each_input(question: GradingTask, boxes: BoxSet, results: list[Result], bud
             patience -= question.limits.wall
         elif result.kind != "pass" and question.all_required:
             patience -= time.monotonic() - started
-
-
-def run_nothing(box_kind: BoxKind, boxes: BoxSet) -> str:
-    """The way that an empty program fails; empty if it runs."""
-    with ProgramRun(boxes.box(box_kind), Limits(), [{"mode": "calls", "source": ""}]) as program:
-        return "" if program.receive() == ["loaded"] else f"an empty program {program.why}"
 
 
 def _stdio(question: GradingTask, boxes: BoxSet, test: StdioTest, limits: Limits) -> Result:

@@ -1,12 +1,14 @@
-"""Levels of confinement that this machine offers: a box is started at each, and a program tries to break out."""
+"""Levels of confinement that this machine offers: a program tries to break out of a box of each."""
 
+import contextlib
 import functools
 from dataclasses import dataclass
 from typing import Any
 
+from grpo_verifiers.code.referee import BoxSet, Referee
 from grpo_verifiers.code.run import ProgramRun
 from grpo_verifiers.errors import VerifierFailedError
-from grpo_verifiers.sandbox.box import Box, BoxError, BoxKind, Level, Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
 
 LEVELS: tuple[Level, ...] = ("none", "process", "full")
 _ADVICE = {
@@ -43,36 +45,39 @@ class SandboxError(VerifierFailedError):
 
 @dataclass(frozen=True)
 class Findings:
-    """The highest level that works here, and a report on each level."""
+    """The highest level that works here, and a report on each level that was tried."""
 
     level: Level
     details: dict[str, str]
 
     def story(self) -> str:
         """The findings in a few lines, with advice on packages to install."""
-        lines = [f"  {level}: {self.details[level]}" for level in reversed(LEVELS) if level in self.details]
-        missing = [level for level in LEVELS if level in _ADVICE and LEVELS.index(level) > LEVELS.index(self.level)]
+        lines = [f"  {level}: {report}" for level, report in self.details.items()]
+        missing = [level for level in self.details if level in _ADVICE and level != self.level]
         return "\n".join([*lines, *(f"  for level {level!r}: {_ADVICE[level]}" for level in missing)])
 
 
 @functools.cache
-def probe() -> Findings:
-    """The levels of confinement that work on this machine; tried once a process."""
-    details = {level: _try(level) for level in ("full", "process")}
-    works = [level for level in LEVELS if details.get(level, "").startswith("works")]
-    details["none"] = "no confinement: programs have all rights of this user"
-    return Findings(works[-1] if works else "none", details)
+def probe(highest: Level = "full") -> Findings:
+    """The highest level of confinement up to ``highest`` that works on this machine; tried once a process."""
+    details: dict[str, str] = {}
+    with contextlib.closing(Referee()) as referee:
+        for level in reversed(LEVELS[1 : LEVELS.index(highest) + 1]):
+            try:
+                return Findings(level, details | {level: f"works ({try_box(referee, BoxKind(level))})"})
+            except (BoxError, RuntimeError) as error:  # RuntimeError: any other failure of the referee's job
+                details[level] = f"does not work: {error}"
+    return Findings("none", details | {"none": "no confinement: programs have all rights of this user"})
 
 
 def choose(lowest: Level, highest: Level = "full") -> Level:
     """The best level between two that works here; SandboxError if none of them does."""
-    findings = probe()
-    best = LEVELS[min(LEVELS.index(findings.level), LEVELS.index(highest))]
-    if LEVELS.index(best) < LEVELS.index(lowest):
+    findings = probe(highest)
+    if LEVELS.index(findings.level) < LEVELS.index(lowest):
         raise SandboxError(
             f"code: level is {lowest!r}, and the highest that works here is {findings.level!r}.\n{findings.story()}"
         )
-    return best
+    return findings.level
 
 
 def level_problems(level: Level, highest: Level, *, here: bool = True, **_: Any) -> list[str]:
@@ -87,20 +92,22 @@ def level_problems(level: Level, highest: Level, *, here: bool = True, **_: Any)
     return []
 
 
-def _try(level: Level) -> str:
-    try:
-        box = Box(BoxKind(level))
-    except (BoxError, OSError) as error:
-        return f"does not start: {error}"
-    try:
-        with ProgramRun(box, Limits(), [{"mode": "calls", "source": _ESCAPES}]) as program:
-            loaded = program.receive()
-            reply = program.ask({"name": "escapes", "args": ["l"], "kwargs": ["d"]}) if loaded == ["loaded"] else loaded
-    except BoxError as error:
-        return f"starts, but {error}"
-    finally:
-        box.close()
-    if reply != ["value", ["l"]]:
-        return f"starts, but lets through: {reply[1][1:] if reply and reply[0] == 'value' else reply}"
-    more = ", ".join(f"{name}: {value}" for name, value in box.reached.items() if name != "level")
-    return f"works ({more})"
+def try_box(referee: Referee, kind: BoxKind) -> str:
+    """The bounds of programs in a box; BoxError if it does not work.
+
+    No box is in this process: killed at the wrong moment, it would leave the box's folder.
+    """
+    return str(referee.run(_escape, kind, Limits().wall))
+
+
+def _escape(kind: BoxKind, boxes: BoxSet) -> str:
+    """In the referee: `try_box`."""
+    box = boxes.box(kind)
+    with ProgramRun(box, Limits(), [{"mode": "calls", "source": _ESCAPES}]) as program:
+        loaded = program.receive()
+        reply = program.ask({"name": "escapes", "args": ["l"], "kwargs": ["d"]}) if loaded == ["loaded"] else loaded
+    if not reply or reply[0] != "value":
+        raise BoxError(f"a harmless program failed: {reply or program.why}")
+    if kind.level != "none" and reply != ["value", ["l"]]:
+        raise BoxError(f"lets through: {reply[1][1:]}")
+    return ", ".join(f"{name}: {value}" for name, value in box.reached.items() if name != "level")

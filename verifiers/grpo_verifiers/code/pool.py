@@ -14,11 +14,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from grpo_verifiers.code._grade import run_nothing
-from grpo_verifiers.code.levels import SandboxError, choose, probe
+from grpo_verifiers.code.levels import SandboxError, choose, probe, try_box
 from grpo_verifiers.code.referee import Referee
 from grpo_verifiers.exec.runner import worker_count
-from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level, Limits
+from grpo_verifiers.sandbox.box import BoxError, BoxKind, Level
 from grpo_verifiers.verdict import Verdict, blamed
 
 Job = Callable[[Referee], Any]
@@ -105,16 +104,15 @@ def shared_pool() -> Pool:
 
 
 async def blame_for_box(error: BoxError, lowest: Level, highest: Level, preload: tuple[str, ...]) -> Verdict:
-    """The verdict on a program on which two boxes in a row failed; SandboxError if an empty one fails, too."""
+    """The verdict on a program on which two boxes in a row failed; SandboxError if a harmless one fails, too."""
 
-    def try_nothing(referee: Referee) -> None:
-        if failed := referee.run(run_nothing, BoxKind(choose(lowest, highest), preload), Limits().wall):
-            raise BoxError(failed)
+    def try_again(referee: Referee) -> None:
+        try_box(referee, BoxKind(choose(lowest, highest), preload))
 
     try:
-        await asyncio.wrap_future(shared_pool().submit(try_nothing))
+        await asyncio.wrap_future(shared_pool().submit(try_again))
     except BoxError as again:
-        raise SandboxError(f"code: the sandbox does not work: {again}\n{probe().story()}") from again
+        raise SandboxError(f"code: the sandbox does not work: {again}\n{probe(highest).story()}") from again
     return blamed(f"broke its box twice: {error}"[:400])
 
 

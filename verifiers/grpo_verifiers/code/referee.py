@@ -6,7 +6,6 @@ from collections.abc import Callable
 from socket import SHUT_RDWR
 from typing import Any
 
-from grpo_verifiers.code.levels import SandboxError
 from grpo_verifiers.code.tests import BadTestsError
 from grpo_verifiers.exec.process import WorkerKind, WorkerLost, WorkerProcess
 from grpo_verifiers.sandbox.box import START_SECONDS, Box, BoxError, BoxKind
@@ -15,7 +14,7 @@ _KIND = WorkerKind(confined=False, memory=None, env=None)
 _CLOSING = 5.0
 _GRACE = 2 * START_SECONDS + 30
 """Seconds beyond the time of all runs after which a referee must be broken: it may have to start two boxes first."""
-_ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (BoxError, BadTestsError, SandboxError)}
+_ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (BoxError, BadTestsError)}
 
 
 class BoxSet:
@@ -47,7 +46,7 @@ class Referee:
         """The result of ``job(question, boxes)`` in the referee. It answers in JSON.
 
         The job, a function of a module, has ``seconds`` plus the time to start boxes. BoxError if a box or the
-        referee failed; BadTestsError and SandboxError if the job raised them.
+        referee failed; BadTestsError if the job raised it.
         """
         until = time.monotonic() + seconds + _GRACE
         try:
