@@ -82,7 +82,7 @@ def check_early(arguments: Sequence[str], *, own: Collection[str] = (), trains: 
     ``own`` are options that the command reads itself. A command that ``trains`` also needs its files and folders
     to exist, and prints a first line at its start.
     """
-    if is_rank():
+    if LAUNCHED in os.environ or os.environ.get("RANK", "0") != "0":  # another process has checked, or checks now
         return
     path, rest = config_path(arguments)
     settings = read_settings(path, rest, own)

@@ -61,6 +61,7 @@ def agree(left: Node, right: Node) -> bool | None:
     points = _POINTS + (_POSITIVE if len(variables) > 1 else ())
     rows = points if len(variables) > 1 else points[:1]
     far = [tuple(str(sign * size * float(value)) for value in row) for row in rows for sign in (1, -1) if size]
+    difference = ("+", left, ("-", right))
     compared = beyond = 0
     for point in (*_STRICT, *points, *far):
         with mp.workdps(DIGITS + 6 * len(str(size)) * (point in far)):
@@ -75,7 +76,7 @@ def agree(left: Node, right: Node) -> bool | None:
                     continue
                 if real and not strict and all(abs(mp.im(value)) > largest * mp.mpf(10) ** -AGREE for value in (a, b)):
                     continue  # outside the domain of both
-                if abs(a - b) > largest * mp.mpf(10) ** -AGREE:
+                if abs(a - b) > largest * mp.mpf(10) ** -AGREE and not _vanishes(difference, a - b, at, mp):
                     return False
             except _UNKNOWN:
                 continue
@@ -131,19 +132,18 @@ def _value(node: Node, at: dict[str, Any], mp: Any) -> Any:
     if kind not in _ARITHMETIC:
         raise ValueError(kind)
     parts = [_value(part, at, mp) for part in node[1:]]
-    if kind == "/":
-        _must_not_vanish(node[2], parts[1], at, mp)
-    elif kind == "^" and mp.re(parts[1]) < 0:
-        _must_not_vanish(node[1], parts[0], at, mp)
+    if kind == "/" or (kind == "^" and mp.re(parts[1]) < 0):
+        below = kind == "/"
+        if _vanishes(node[1 + below], parts[below], at, mp):
+            raise ZeroDivisionError("a denominator is zero")
     return _ARITHMETIC[kind](parts, mp)
 
 
-def _must_not_vanish(node: Node, value: Any, at: dict[str, Any], mp: Any) -> None:
-    """Distinguish a tiny denominator from zero with rounding errors, which shrinks with more digits."""
-    if abs(value) < mp.mpf(10) ** -AGREE:
-        with mp.workdps(2 * DIGITS):
-            if abs(_value(node, at, mp)) <= abs(value) * mp.mpf(10) ** -AGREE:
-                raise ZeroDivisionError("a denominator is zero")
+def _vanishes(node: Node, value: Any, at: dict[str, Any], mp: Any) -> bool:
+    """True if a value is zero with rounding errors: it shrinks with more digits, a tiny one does not."""
+    with mp.workdps(2 * DIGITS):
+        tiny = mp.mpf(10) ** -AGREE
+        return bool(abs(value) < tiny and abs(_value(node, at, mp)) <= abs(value) * tiny)
 
 
 def _root(parts: list[Any], mp: Any) -> Any:
