@@ -153,9 +153,7 @@ def box_findings() -> Iterator[CheckFinding]:
 
     box = probe("full")
     kind = {"full": FULL, "process": PARTIAL}.get(box.level, NONE)
-    order = ("full", "process", "none")
-    end = order.index(box.level) + 1 if box.level in order else None
-    yield kind.at("sandbox", "; ".join(f"{name}: {box.details[name]}" for name in order[:end] if name in box.details))
+    yield kind.at("sandbox", "; ".join(f"{level}: {report}" for level, report in box.details.items()))
 
 
 def worker_findings() -> Iterator[CheckFinding]:

@@ -182,7 +182,7 @@ class FunctionVerifier(Verifier):
         if self.isolation == "inline" and self._timeout_needs_process():
             yield (
                 f"timeout is {self.traits.timeout!r}, but isolation is 'inline': only a worker process can be "
-                "stopped. Remove the setting of yours."
+                "stopped. Remove the one that you set."
             )
         if self.isolation != "inline" and self.form.extras:
             yield (

@@ -17,13 +17,13 @@ from grpo_verifiers.sandbox.box import Box, BoxKind
 
 def offered(level):
     """Skip a level that this machine lacks; one that is broken fails."""
-    details = "" if level == "none" else probe(level).details[level]
-    if not details or details.startswith("works"):
+    found = probe(level)
+    if found.level == level:
         return level
     landlock = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1) > 0
     tried = ["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "--unshare-net", "unshare", "--user", "--mount", "true"]
     bwrap = shutil.which("bwrap") is not None and subprocess.run(tried, check=False).returncode == 0
-    reason = f"level {level!r} {details}"
+    reason = f"level {level!r} {found.details[level]}"
     if os.environ.get("GRPO_PLUS_REQUIRE_ALL") == "1" or (landlock and (bwrap or level == "process")):
         pytest.fail(reason, pytrace=False)
     return pytest.skip(reason)

@@ -56,12 +56,10 @@ def agree(left: Node, right: Node) -> bool | None:
     real = ("v", "i") not in parts
     # with several letters the laws of roots and logarithms count where all arguments are positive
     lawful = len(variables) > 1 and not any(part[0] == "abs" for part in parts)
-    arguments = [_argument(part) for part in parts] if lawful else []
-    inner = [part for part in arguments if part is not None]
+    inner = [argument for part in parts if lawful and (argument := _argument(part))]
     points = _POINTS + (_POSITIVE if len(variables) > 1 else ())
     rows = points if len(variables) > 1 else points[:1]
     far = [tuple(str(sign * size * float(value)) for value in row) for row in rows for sign in (1, -1) if size]
-    difference = ("+", left, ("-", right))
     compared = beyond = 0
     for point in (*_STRICT, *points, *far):
         with mp.workdps(DIGITS + 6 * len(str(size)) * (point in far)):
@@ -74,9 +72,10 @@ def agree(left: Node, right: Node) -> bool | None:
                 largest = max(abs(a), abs(b), 0 if strict else 1)
                 if not mp.isfinite(largest):
                     continue
-                if real and not strict and all(abs(mp.im(value)) > largest * mp.mpf(10) ** -AGREE for value in (a, b)):
+                tiny = largest * mp.mpf(10) ** -AGREE
+                if real and not strict and all(abs(mp.im(value)) > tiny for value in (a, b)):
                     continue  # outside the domain of both
-                if abs(a - b) > largest * mp.mpf(10) ** -AGREE and not _vanishes(difference, a - b, at, mp):
+                if abs(a - b) > tiny and not _vanishes(("+", left, ("-", right)), a - b, at, mp):
                     return False
             except _UNKNOWN:
                 continue
@@ -132,18 +131,19 @@ def _value(node: Node, at: dict[str, Any], mp: Any) -> Any:
     if kind not in _ARITHMETIC:
         raise ValueError(kind)
     parts = [_value(part, at, mp) for part in node[1:]]
-    if kind == "/" or (kind == "^" and mp.re(parts[1]) < 0):
-        below = kind == "/"
-        if _vanishes(node[1 + below], parts[below], at, mp):
-            raise ZeroDivisionError("a denominator is zero")
+    if (kind == "/" and _vanishes(node[2], parts[1], at, mp)) or (
+        kind == "^" and mp.re(parts[1]) < 0 and _vanishes(node[1], parts[0], at, mp)
+    ):
+        raise ZeroDivisionError("a denominator is zero")
     return _ARITHMETIC[kind](parts, mp)
 
 
 def _vanishes(node: Node, value: Any, at: dict[str, Any], mp: Any) -> bool:
     """True if a value is zero with rounding errors: it shrinks with more digits, a tiny one does not."""
+    if abs(value) >= mp.mpf(10) ** -AGREE:
+        return False
     with mp.workdps(2 * DIGITS):
-        tiny = mp.mpf(10) ** -AGREE
-        return bool(abs(value) < tiny and abs(_value(node, at, mp)) <= abs(value) * tiny)
+        return bool(abs(_value(node, at, mp)) <= abs(value) * mp.mpf(10) ** -AGREE)
 
 
 def _root(parts: list[Any], mp: Any) -> Any:
